@@ -55,7 +55,11 @@ NEW_PLACES = {
 
 
 def find_new_name(name: str) -> str | None:
-    """Return the new name of the module ``name``; None if it has not moved."""
+    """Return the new name of the module ``name``, its full dotted name; None if it has
+    not moved.
+
+    A module below a folder that moved has moved with it.
+    """
     package, *parts = name.split(".")
     if package == "simshuffle":
         for count in (2, 1):
@@ -81,7 +85,11 @@ class MovedFinder(MetaPathFinder, Loader):
         """Import the module at its new place, and register it under the old name as
         well.
 
-        It warns with a FutureWarning.
+        It warns with a FutureWarning. The caller of the import gets the module at the
+        new place, not ``module``.
+
+        Raises:
+            ImportError: the new place cannot be imported.
         """
         old_name = module.__name__
         new_name = str(find_new_name(old_name))
@@ -93,6 +101,7 @@ class MovedFinder(MetaPathFinder, Loader):
 def keep_old_names() -> None:
     """Make the old names importable, by a finder before all others: a folder that is
     found by its old name would else have its files imported once more, under that name.
+    A second call does nothing.
     """
     if not any(isinstance(finder, MovedFinder) for finder in sys.meta_path):
         sys.meta_path.insert(0, MovedFinder())

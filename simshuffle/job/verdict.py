@@ -78,16 +78,33 @@ WORD: Style = {}
 
 
 def verdict(scenario: Scenario, run: str) -> Row:
-    """Return the verdict on a run as plain values, which JSON can hold. Seconds of an
-    iteration are ``compute_s``, which is the sum of ``compute`` without its
-    ``slowed_s``, ``allreduce_s`` of what the allreduces show beside the backward pass,
-    ``allreduce_alone_s`` of all of them, and ``exchange_s``, which is the sum of
-    ``exchange``'s. Those of an epoch are ``resources_s`` by resource, and ``epoch_s``,
-    a lower bound. ``warnings`` have key, rule, value and remedy. ``offers`` are
-    strategies to compare this one with; ``holds`` is the kind of its own, if hosts hold
-    samples. ``simulation_s`` is right within the factor ``simulation_within`` in 9 of
-    10 runs, as the ``simulation_timed`` ones on this machine say. With checkpoints
-    ``checkpoint`` are the `simshuffle.job.plan.checkpoint_findings.checkpoint_facts`.
+    """Return the verdict on a run as plain values, which JSON can hold.
+
+    All bounds are of the last epoch, number ``epoch``, of ``iterations`` iterations. A
+    key that depends on the scenario is left out where nothing is said below.
+
+    Seconds of an average iteration: ``compute_s``, which is the sum of ``compute``
+    without its ``slowed_s``; ``allreduce_s`` of what the allreduces show beside the
+    backward pass; ``allreduce_alone_s`` of all of them; and ``exchange_s``, which is
+    the sum of the seconds in ``exchange`` (None if no sample is exchanged).
+
+    Seconds of the epoch: ``resources_s`` by resource, ``importance_s``, and
+    ``epoch_s``, a lower bound; ``bottleneck`` is the name of what takes longest.
+
+    Needs: ``storage_nbytes`` is the most that a host keeps on ``storage_on`` of
+    ``capacity_nbytes``; ``staging_s`` is least seconds before the first epoch, 0
+    without. ``offers`` are strategies to compare this one with; ``holds`` is the kind
+    of its own, None if hosts hold no samples.
+
+    ``simulation_s`` is expected seconds of simulating all epochs on one core, with
+    ``simulation_nbytes`` of memory. It is right within the factor
+    ``simulation_within`` in 9 of 10 runs, as the ``simulation_timed`` ones on this
+    machine say, which are read from a file; 0 of them if none are known.
+
+    ``routing`` and ``extrapolated`` are sentences; ``warnings`` have key, rule, value
+    and remedy. Only with faults there is ``faults``, in words, with slow cables
+    ``slow_cables``, with a cache tier ``cache_tier``, and with checkpoints
+    ``checkpoint``, the `simshuffle.job.plan.checkpoint_findings.checkpoint_facts`.
     """
     bound = bounds(scenario)
     work = effort(scenario)
@@ -141,7 +158,9 @@ def verdict(scenario: Scenario, run: str) -> Row:
 
 
 def _offers(scenario: Scenario) -> list[Row]:
-    """Return the strategies to compare the scenario's own with."""
+    """Return the strategies to compare the scenario's own with, whether they fit or
+    not; ``nbytes`` and ``capacity_nbytes`` are of a host, and ``told`` is a text.
+    """
     return [
         {
             "exchange": alternative.exchange,
@@ -169,7 +188,9 @@ def _warning_facts(scenario: Scenario) -> list[Row]:
 
 
 def _exchange(scenario: Scenario, bound: Bounds) -> Row | None:
-    """Return the exchange after an iteration, in the mean; None without."""
+    """Return the exchange of a rank after an iteration, in the mean over iterations;
+    None if no sample is exchanged.
+    """
     schedule = scenario.workload.exchange.exchange_schedule
     exchange = bound.exchange
     count = bound.iterations
@@ -193,7 +214,8 @@ def _exchange(scenario: Scenario, bound: Bounds) -> Row | None:
 def tables(rows: Sequence[Row]) -> list[str | Table]:
     """Return the verdicts of runs as tables and sentences, in the order of printing.
 
-    The bounds, the exchange if there is any, what is needed, and the warnings.
+    The bounds, the exchange if there is any, what is needed, and the warnings. ``rows``
+    are from `verdict`. Names of runs lose their schedule if all have the same.
     """
     names = without_schedule([row["run"] for row in rows])
     rows = [{**row, "run": name} for row, name in zip(rows, names, strict=True)]
@@ -244,7 +266,9 @@ def _table(
     rows: Sequence[Row],
     cells: Callable[[Row], list[str]],
 ) -> Table:
-    """A row for each run."""
+    """Return a table with a row for each run: its name, then ``cells`` of the row, one
+    for each of ``columns``, which are styles by heading.
+    """
     table = new_table(title, ["run"])
     for head, style in columns.items():
         table.add_column(head, **style)
@@ -254,7 +278,11 @@ def _table(
 
 
 def _bounds_table(rows: Sequence[Row]) -> Table:
-    """Return the table of the least seconds of runs: their steps, resources and epoch."""
+    """Return the table of the least seconds of runs: their steps, resources and epoch.
+
+    Its resources are those of `SHOWN`; where a run reads from an object store, those
+    also of `SHOWN_OF_STORE` that any run uses.
+    """
     columns = SHOWN
     if any(
         REQUESTS in row["resources_s"] for row in rows
@@ -268,6 +296,7 @@ def _bounds_table(rows: Sequence[Row]) -> Table:
         }
 
     def cells(row: Row) -> list[str]:
+        """Return the seconds and the bottleneck of a run; '-' for 0 s."""
         iteration = [
             row[name]
             for name in ("compute_s", "allreduce_alone_s", "allreduce_s", "exchange_s")
@@ -292,6 +321,7 @@ def _exchange_table(rows: Sequence[Row]) -> Table:
     """Return the table of what runs exchange after an average iteration."""
 
     def cells(row: Row) -> list[str]:
+        """Return the counts, kinds and milliseconds of a run's exchange."""
         exchange = row["exchange"]
         seconds = (
             exchange["work_s"],
@@ -321,6 +351,9 @@ def _needs_table(rows: Sequence[Row]) -> Table:
     seconds = Dimension.SECONDS
 
     def cells(row: Row) -> list[str]:
+        """Return what a run needs, with units; '-' where it needs no storage or no
+        staging.
+        """
         return [
             readable(row["storage_nbytes"], nbytes, 3)
             if row["storage_nbytes"]
@@ -336,7 +369,7 @@ def _needs_table(rows: Sequence[Row]) -> Table:
 
 
 def _compute(row: Row) -> list[str]:
-    """Return a sentence on the parts of compute."""
+    """Return a sentence on the parts of compute that take time; [] if none do."""
     parts = [
         f"{readable(seconds, Dimension.SECONDS, 3)} {text}"
         for name, text in COMPUTE.items()
@@ -346,6 +379,7 @@ def _compute(row: Row) -> list[str]:
 
 
 def _checkpoints(row: Row) -> list[str]:
+    """Return a sentence on checkpoints; [] if the run writes none."""
     return [checkpoint_sentence(row["checkpoint"])] if "checkpoint" in row else []
 
 
@@ -358,15 +392,18 @@ def _estimate_basis(row: Row) -> list[str]:
 
 
 def _faults(row: Row) -> list[str]:
+    """Return each fault in words; [] if the run has none."""
     return list(row.get("faults", []))
 
 
 def _slow_cables(row: Row) -> list[str]:
+    """Return a sentence on slow cables; [] if the cluster has none."""
     facts = row.get("slow_cables")
     return [] if facts is None else [describe_slow_cables_on_routes(facts)]
 
 
 def _tier(row: Row) -> list[str]:
+    """Return a sentence on the cache tier; [] if the run reads through none."""
     facts = row.get("cache_tier")
     return [] if facts is None else [tier_sentence(facts)]
 
@@ -389,7 +426,10 @@ def _warnings(row: Row) -> list[str]:
 def _sentences(
     rows: Sequence[Row], head: str, texts: Callable[[Row], list[str]], end: str = "."
 ) -> list[str | Table]:
-    """Return each text on a run once, with the names of its runs, if these are not all."""
+    """Return each text on a run once, with the names of its runs, if these are not all.
+
+    ``head`` stands before each text, and ``end`` after the names. [] without texts.
+    """
     runs: dict[str, list[str]] = {}
     for row in rows:
         for text in texts(row):
@@ -408,5 +448,5 @@ def _sentences(
 
 
 def _number(value: float) -> str:
-    """Three digits; '-' for nothing."""
+    """Return a number with three significant digits; '-' for 0."""
     return f"{value:.3g}" if value else "-"

@@ -65,8 +65,10 @@ class _Figure(Figure):
 
 
 def new_figure(height: float) -> Figure:
-    """Return an empty figure, one column wide and ``height`` inches high without its
-    legend; higher in a style whose figures have a least height.
+    """Return an empty figure of the current style's width and ``height`` inches high
+    without its legend; higher in a style whose figures have a least height.
+
+    It draws by Agg, without a window, and lays itself out (constrained layout).
     """
     figure = _Figure(figsize=(width(), height), layout="constrained")
     figure.natural_height = height
@@ -77,7 +79,7 @@ def new_figure(height: float) -> Figure:
 
 def _stretch(figure: Figure, extra_inches: float) -> None:
     """Make a figure higher by ``extra_inches``, at least as high as its style's
-    figures.
+    figures; a figure that is not from `new_figure` has no least height.
     """
     if not isinstance(figure, _Figure):
         figure.set_figheight(figure.get_figheight() + extra_inches)
@@ -101,8 +103,9 @@ def legend_above(
     Args:
         figure: the figure.
         handles: matplotlib's handles, one for each name.
-        title: two lines at most.
-        location: another one outside of the panels.
+        title: folded; after two lines the rest is cut, and ' ...' stands for it. '' for
+            none.
+        location: where it stands outside of the panels, as matplotlib calls it.
         legend_options: options of matplotlib's legend.
     """
     title = textwrap.fill(
@@ -131,7 +134,9 @@ def legend_above(
 
 def save(figure: Figure, stem: Path, description: str = "") -> list[Path]:
     """Write ``stem``.png (300 dpi) and ``stem``.pdf with a ``description`` in their
-    metadata; return both paths. The same figure gives the same bytes.
+    metadata; return both paths, in this order. The same figure gives the same bytes.
+
+    Files of these names are overwritten. The folder must exist.
     """
     png, pdf = (stem.with_name(f"{stem.name}.{kind}") for kind in ("png", "pdf"))
     with matplotlib.rc_context({**STYLE, **NO_LAYOUT}):
@@ -158,13 +163,14 @@ def label_points(figure: Figure, ax: Axes, spots: pd.DataFrame) -> None:
     """Write the names of points of a figure that is laid out, the most important first.
 
     Each stands where it lies on no other name, with a line to its point if that is far,
-    or not at all.
+    or not at all. It does not change the layout.
 
     Args:
         figure: laid out, so that places in pixels are final.
         ax: the panel.
-        spots: columns x, y; low and high, the ends of an upright interval, NaN for
-            none; size in points; text, or ''; colour.
+        spots: a row for each point, with columns x and y, in units of the axes; low and
+            high, the ends of an upright interval, NaN for none; size in points; text,
+            '' for a point without a name, which others avoid; and colour.
     """
     point = figure.dpi / 72
     texts: list[Annotation] = []
@@ -217,7 +223,7 @@ def label_points(figure: Figure, ax: Axes, spots: pd.DataFrame) -> None:
 
 
 def _write_label(ax: Axes, spot: Mapping[Any, Any]) -> Annotation:
-    """Annotate the point ``spot`` with its text, in its colour."""
+    """Annotate the point ``spot`` with its text, in its colour, in the point's middle."""
     style: dict[str, Any] = {"color": spot["colour"], "fontsize": SMALL}
     style |= {"ha": "center", "va": "center"}
     # legible where a line lies beneath
@@ -281,14 +287,17 @@ def place_labels(
     area: Box,
     point: float = 1.0,
 ) -> list[LabelPlace | None]:
-    """Return a place inside ``area`` for each label, the most important first.
+    """Return a place inside ``area`` for each label, in their order, or None where all
+    places are taken.
 
-    None where all are taken. Places with lower costs are preferred, see `ON_MARK`.
+    A place never lies on the place of an earlier label. Of the others the one with the
+    lowest cost is taken: its distance in points, and the costs of what it lies on
+    (`ON_MARK`).
 
     Args:
-        labels: to place.
-        marks: boxes that should not be hidden.
-        lines: boxes that may be.
+        labels: to place, the most important first.
+        marks: boxes that should not be hidden, those of the labels among them.
+        lines: boxes that may be hidden, at a lower cost.
         area: where labels may stand.
         point: a typographic point in the unit of the boxes.
     """
@@ -321,7 +330,11 @@ def place_labels(
 
 
 def _candidates(label: Label, point: float) -> Iterator[tuple[float, Box]]:
-    """Yield boxes around a mark, the nearest first, each with its distance in points."""
+    """Yield boxes around a mark, the nearest first, each with its distance in points.
+
+    Above and below they stand beyond the interval, of whose length a quarter counts as
+    distance. Each box has a gap of `GAP` points around the label.
+    """
     mark_left, mark_bottom, mark_right, mark_top = label.mark
     ends = min(mark_bottom, label.interval[0]), max(mark_top, label.interval[1])
     middle = (mark_left + mark_right) / 2, (mark_bottom + mark_top) / 2
@@ -354,8 +367,8 @@ def _candidates(label: Label, point: float) -> Iterator[tuple[float, Box]]:
 
 
 def _leader(mark: Box, box: Box, point: float) -> list[Box]:
-    """Return the line from a mark to the middle of its label's box, in small boxes
-    outside both.
+    """Return the line from the middle of a mark to the middle of its label's box, as
+    small boxes outside both; [] if nothing lies between mark and box.
     """
     middles = [
         ((end_box[0] + end_box[2]) / 2, (end_box[1] + end_box[3]) / 2)
@@ -378,7 +391,10 @@ def _cost_of_box(
     lines: Sequence[Box],
     leaders: Sequence[Box],
 ) -> float:
-    """Return the cost of a label's box, in points of distance: what it lies on."""
+    """Return the cost of what a label's box lies on, in points of distance.
+
+    Its own mark costs nothing. Any number of leading lines cost as much as one.
+    """
     on_marks = sum(overlap(box, mark) for mark in marks if mark != own_mark)
     return (
         ON_MARK * on_marks

@@ -105,7 +105,8 @@ class Mark:
     def places(self) -> pd.DataFrame:
         """Return the rows with columns x, y, x2, y2, look, text, tip, size and value.
 
-        Columns that the data do not have are left out.
+        Columns that the data do not have are left out; and ``look`` if all rows have
+        one. Order and index of the rows stay.
         """
         names = {
             "x": self.x,
@@ -203,9 +204,10 @@ class Chart:
 
     def legend_keys(self) -> list[tuple[set[str], Look]]:
         """Return the kinds of marks and the look of each entry of the legend, in its
-        order.
+        order: `looks`, then looks of single marks; equal ones are one entry.
 
-        Looks without a label, and those that no row has, have no entry.
+        Looks without a label, and those that no row has, have no entry. Texts and
+        labels, whose looks are named by a column, do not count as rows.
         """
         keys: dict[Any, tuple[set[str], Look]] = {
             name: (set(), look) for name, look in self.looks.items() if look.label
@@ -225,13 +227,15 @@ class Chart:
 
 
 def key(name: str, kind: Kind = "line") -> Mark:
-    """Return a mark without a place, which shows a look in the legend."""
+    """Return a mark without a place, which shows the look ``name`` of a chart in the
+    legend.
+    """
     return Mark(kind, pd.DataFrame({"look": [name]}))
 
 
 def rule(look: Look | str, **places: float) -> Mark:
-    """Return a line through the whole panel, at ``x`` or ``y``, or a band up to ``x2``
-    or ``y2``.
+    """Return a line through the whole panel, at ``x`` or ``y``, or a band from there up
+    to ``x2`` or ``y2``. ``look`` is a look, or the name of one of the chart.
     """
     kind: Kind = "rule" if len(places) == 1 else "band"
     if isinstance(look, Look):
@@ -249,7 +253,9 @@ def message_panel(text: str) -> Panel:
 
 
 def in_rows(names: Sequence[str], **options: Any) -> Axis:
-    """Return an axis of names, from top to bottom at 0, 1, ..."""
+    """Return an axis of names, from top to bottom at 0, 1, ...; ``options`` are fields
+    of `Axis`.
+    """
     ticks = {float(index): name for index, name in enumerate(names)}
     return Axis(
         ticks=ticks, low=-0.6, high=len(names) - 0.4, names=True, down=True, **options
@@ -257,15 +263,18 @@ def in_rows(names: Sequence[str], **options: Any) -> Axis:
 
 
 def with_intervals(kind: Kind, data: pd.DataFrame) -> list[Mark]:
-    """Return lines or points of the rows, and below them intervals ``low`` to ``high``."""
+    """Return lines or points of the rows, and below them intervals ``low`` to ``high``.
+
+    ``data`` has columns x, y, low, high and look. The intervals are the first mark.
+    """
     return [Mark("interval", data, y="low", y2="high"), Mark(kind, data)]
 
 
 def hollow_looks(
     looks: Mapping[str, Look], suffix: str, **changes: Any
 ) -> dict[str, Look]:
-    """Return the hollow twin of each look, which no legend lists; ``suffix`` ends its
-    name.
+    """Return the hollow twin of each look, which no legend lists, by its name with
+    ``suffix`` at the end. ``changes`` are further fields of `Look`.
     """
     return {
         f"{name}{suffix}": replace(look, label="", fill="none", **changes)
@@ -278,8 +287,9 @@ def spread_points(
 ) -> pd.DataFrame:
     """Return the rows with each group moved aside in x, so that intervals stay apart.
 
-    On a logarithmic axis x is multiplied by powers of ``step``, else steps are added;
-    the middle group stays.
+    On a logarithmic axis x is multiplied by powers of ``step``, else steps are added.
+    Groups lie in the order of their first rows around x: of an odd number the middle
+    one stays.
     """
     index_of_group = {
         name: index for index, name in enumerate(dict.fromkeys(data[group_column]))
@@ -294,9 +304,10 @@ def spread_points(
 def stack_rows(
     data: pd.DataFrame, bar_column: str, size: str, ends: tuple[str, str]
 ) -> pd.DataFrame:
-    """Return the rows of each bar stacked in their order.
+    """Return the rows, those of each bar stacked in their order, from 0 on.
 
-    Columns ``ends`` have where a row begins and ends.
+    Columns ``ends`` have where a row begins and ends, in the unit of column ``size``.
+    Rows stay in their order.
     """
     end = data.groupby(bar_column, sort=False)[size].cumsum()
     return data.assign(**{ends[0]: end - data[size], ends[1]: end})
@@ -309,7 +320,7 @@ def stacked_bars(
     ends: tuple[str, str] = ("x", "x2"),
 ) -> pd.DataFrame:
     """Return the pieces of a bar for each row of ``sizes``, one for each column, end to
-    end.
+    end: a row each, column by column. Column ``look`` has the column's name.
 
     Args:
         sizes: a row for each bar; its index names the bars, its columns are names of
@@ -328,25 +339,27 @@ def stacked_bars(
 
 
 def plain_number(value: float) -> str:
-    """Return a number as a tick shows it."""
+    """Return a number as a tick shows it: six significant digits at most."""
     return f"{value:g}"
 
 
 def percent(value: float) -> str:
-    """Return a share as a tick shows it."""
+    """Return a share (1 is all) as a tick shows it: 0.125 as '12.5 %'."""
     return f"{100 * value:g} %"
 
 
 def ticks(values: Any, text: Callable[[Any], str] = plain_number) -> dict[float, str]:
-    """Return ticks at those values, as texts by value."""
+    """Return ticks at those values: the ``text`` of each by its value."""
     return {float(value): text(value) for value in values}
 
 
 def round_values(low: float, high: float, max_count: int = 7) -> list[float]:
-    """Return round values for ticks of a logarithmic axis, at most ``max_count``.
+    """Return round values for ticks of a logarithmic axis, ascending, at most
+    ``max_count``.
 
-    Of 1, 2, 5, ..., of 1, 3, 10, ... or powers of ten, the finest that fits; the ends
-    of the axis where fewer than two fit.
+    Of 1, 1.5, 2, 3, 4, 5, 7, ..., of 1, 2, 5, ..., of 1, 3, 10, ... or powers of ten,
+    the finest that fits; else every second, third, ... power of ten. The ends of the
+    axis where fewer than two fit. ``low`` and ``high`` are above 0.
     """
     first = math.floor(math.log10(low))
     last = math.ceil(math.log10(high))
@@ -371,14 +384,17 @@ def log_axis(
     max_ticks: int = 7,
     text: Callable[[float], str] = plain_number,
 ) -> Axis:
-    """Return a logarithmic axis from ``low`` to ``high``, with round numbers."""
+    """Return a logarithmic axis from ``low`` to ``high``, above 0, with round numbers
+    as ticks, at most ``max_ticks``, whose texts ``text`` returns.
+    """
     return Axis(title, True, low, high, ticks(round_values(low, high, max_ticks), text))
 
 
 def spaced_ticks(values: Sequence[float], log: bool) -> dict[float, str]:
-    """Return ticks at those values, '' for texts that would cover others.
+    """Return ticks at those values, at least one, '' for texts that would cover others.
 
-    The text of the largest value stays.
+    The text of the largest value stays. Ticks ascend, equal values are one. With
+    ``log`` values are above 0.
     """
     values = sorted(map(float, set(values)))
     texts = [plain_number(value) for value in values]

@@ -41,8 +41,11 @@ class Column:
     look: Look = ""
 
     def cell(self, value: Any) -> str:
-        """Return a value as a terminal shows it; '' where it is missing. Texts stay as
-        they are.
+        """Return a value as a terminal shows it; '' where it is missing.
+
+        A ``look`` that is a function says it of all others. Without one, texts stay as
+        they are, flags are 'True' or 'False', counts are whole, and other numbers have
+        three significant digits, unless ``look`` has a format.
         """
         if pd.isna(value):
             return ""
@@ -62,8 +65,14 @@ class Column:
     def fault(self, values: pd.Series[Any], num_previous_rows: int = 0) -> str:
         """Return the rule that the values of a column break, the first one; '' if none.
 
-        ``num_previous_rows`` rows stand before the first value, for the number of the
-        row.
+        It is the end of a sentence, such as 'must be finite'. Numbers in columns of
+        objects or texts count as numbers. Of a categorical column all categories are
+        checked, used or not.
+
+        Args:
+            values: some rows of the column.
+            num_previous_rows: rows before the first of ``values``: where a value is
+                missing, the rule has the number of its row, from 1.
         """
         missing = values.isna()
         if missing.any() and not self.empty:
@@ -124,7 +133,7 @@ def real(
     head: str = "",
     look: Look = "",
 ) -> Column:
-    """Return a column of finite numbers, from ``low`` on."""
+    """Return a column of finite numbers, from ``low`` on, up to `LARGEST`."""
     return Column(meaning, "real", empty, low, head=head, look=look)
 
 
@@ -136,14 +145,17 @@ def amount(
 
 
 def spent(meaning: str) -> Column:
-    """Return a column of seconds that it took to make a result; it may be empty."""
+    """Return a column of seconds, at least 0, that it took to make a result.
+
+    The column may be empty, and is ``measured``: values differ when it is made again.
+    """
     return Column(meaning, "real", True, 0.0, measured=True)
 
 
 def share(
     meaning: str, *, empty: bool = False, head: str = "", look: Look = ""
 ) -> Column:
-    """Return a column of numbers from 0 to 1; a little beyond by rounding."""
+    """Return a column of numbers from 0 to 1; up to 1 + 1e-9, for rounding."""
     return Column(meaning, "real", empty, 0.0, 1.0 + 1e-9, head=head, look=look)
 
 
@@ -155,10 +167,10 @@ def count(
     head: str = "",
     look: Look = "",
 ) -> Column:
-    """Return a column of whole numbers from ``low`` on."""
+    """Return a column of whole numbers from ``low`` on, up to `MAX_COUNT`."""
     return Column(meaning, "count", empty, low, MAX_COUNT, head=head, look=look)
 
 
 def flag(meaning: str, *, empty: bool = False) -> Column:
-    """Return a column of true and false."""
+    """Return a column of true and false; 1 and 0 are taken for them."""
     return Column(meaning, "flag", empty)

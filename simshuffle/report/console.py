@@ -29,7 +29,8 @@ def new_table(
     """Return a table with these rows and columns: names at the left, numbers, then
     texts.
 
-    Where the table is too wide, names and texts fold; numbers never do.
+    Where the table is too wide, names and texts fold; numbers never do. Cells of a row
+    are in the order of the columns. Columns can be added to the table.
     """
     table = Table(
         title=title,
@@ -51,7 +52,10 @@ def new_table(
 
 
 def terminal_text(parts: Iterable[str | Table], width: int = 100) -> str:
-    """Return the text that a terminal of ``width`` letters shows, without colours."""
+    """Return the text that a terminal of ``width`` letters shows, without colours.
+
+    Texts are not wrapped, and tables are as of `print_whole`.
+    """
     file = io.StringIO()
     console = Console(file=file, width=width, color_system=None, force_terminal=False)
     for part in parts:
@@ -62,7 +66,7 @@ def terminal_text(parts: Iterable[str | Table], width: int = 100) -> str:
 def print_whole(console: Console, part: str | Table) -> None:
     """Print a text or a table; a table that is wider than the terminal is not cut.
 
-    It sets widths in the table.
+    Texts are not wrapped, and have no markup. It sets widths in the table.
     """
     if isinstance(part, str):
         console.print(part, highlight=False, markup=False, soft_wrap=True)
@@ -109,9 +113,12 @@ def export_parts(parts: Iterable[str | Table], file_format: str) -> str:
     """Return ``parts`` in a format of `FORMATS`, with a line end at the end.
 
     'latex' has tables of the package booktabs, with texts as comments; a table has at
-    most `MAX_COLUMNS` columns, and a comment names those left out. 'markdown' has
+    most `MAX_COLUMNS` (8) columns, and a comment names those left out. 'markdown' has
     tables with vertical bars, with texts as paragraphs, or as blocks where they have
-    several lines.
+    several lines. Empty texts and tables without columns are left out.
+
+    Raises:
+        KeyError: `FORMATS` has no such format.
     """
     write_table, write_note, separator = FORMATS[file_format]
     pieces = ["% needs \\usepackage{booktabs}"] if file_format == "latex" else []
@@ -130,10 +137,10 @@ def export_parts(parts: Iterable[str | Table], file_format: str) -> str:
 
 
 def table_content(table: Table) -> tuple[str, list[str], list[list[str]], list[bool]]:
-    """Return title, headings and rows of a table, and for each column whether it holds
-    numbers.
+    """Return title ('' for none), headings and rows of a table, and for each column
+    whether it holds numbers.
 
-    Columns of numbers are aligned at the right.
+    Texts are on one line each. A column that is aligned at the right counts as numbers.
     """
     headings = [plain_line(str(column.header)) for column in table.columns]
     cells = [
@@ -145,7 +152,9 @@ def table_content(table: Table) -> tuple[str, list[str], list[list[str]], list[b
 
 
 def plain_line(text: str) -> str:
-    """Return the text on one line: spaces joined, control characters dropped."""
+    """Return the text on one line: white space joined to single spaces and cut at both
+    ends, control characters dropped. Spaces that do not break a line stay.
+    """
     line = re.sub(r"[^\S\u00a0]+", " ", text).strip(" ")
     return "".join(letter for letter in line if unicodedata.category(letter) != "Cc")
 
@@ -162,8 +171,8 @@ def latex(text: str) -> str:
 
 
 def _latex_cell(text: str, right: bool) -> str:
-    """Return a cell as LaTeX; ``right``, in columns of numbers, a leading hyphen is a
-    minus.
+    """Return a cell as LaTeX; with ``right``, in columns of numbers, a hyphen before a
+    number is a minus.
     """
     escaped = latex(text)
     if right:  # a minus, not a hyphen
@@ -182,6 +191,7 @@ def _latex_table(table: Table) -> str:
     alignment = "".join("r" if is_numeric else "l" for is_numeric in are_numeric)
 
     def line(cells: Sequence[str]) -> str:
+        """Return a row of the table as LaTeX."""
         return "    " + " & ".join(map(_latex_cell, cells, are_numeric)) + r" \\"
 
     return comment * bool(left_out) + "\n".join(
@@ -202,6 +212,7 @@ def _latex_table(table: Table) -> str:
 
 
 def _latex_note(text: str) -> str:
+    """Return the lines of a text as comments; '' for no text."""
     return "\n".join(f"% {line}".rstrip() for line in text.splitlines())
 
 
@@ -227,8 +238,10 @@ def _markdown_table(table: Table) -> str:
 
 
 def _markdown_note(text: str) -> str:
-    """Return a paragraph; a text of several lines, which may be a table of its own,
-    keeps them.
+    """Return a text as a paragraph; '' for no text.
+
+    A text of several lines, which may be a table of its own, keeps them in a block of
+    code, unescaped.
     """
     if len(text.splitlines()) > 1:
         longest = max(map(len, re.findall("`+", text)), default=0)
@@ -242,8 +255,9 @@ def _markdown_note(text: str) -> str:
 
 
 def html(parts: Iterable[str | Table], *, sortable: bool = False) -> str:
-    """Return ``parts`` as HTML, as a notebook shows them. With ``sortable``, as on the
-    report page, each table lies in a box that scrolls, and headings are buttons.
+    """Return ``parts`` as a piece of HTML, as a notebook shows them. With ``sortable``,
+    as on the report page, each table lies in a box that scrolls, and headings are
+    buttons. Texts are escaped, and blank ones left out; the buttons need a script.
     """
     written = (
         _html_note(part) if isinstance(part, str) else _html_table(part, sortable)
@@ -254,11 +268,14 @@ def html(parts: Iterable[str | Table], *, sortable: bool = False) -> str:
 
 
 def _html_table(table: Table, sortable: bool) -> str:
-    """Return a table as HTML; ``sortable`` as of `html`."""
+    """Return a table as HTML; with ``sortable`` in a box that scrolls, with headings
+    that are buttons.
+    """
     title, headings, rows, are_numeric = table_content(table)
     sides = ["right" if is_numeric else "left" for is_numeric in are_numeric]
 
     def line(cells: Sequence[str], tag: str) -> str:
+        """Return a row of the table, each cell, which is HTML already, in a ``tag``."""
         written = (
             f'<{tag} style="text-align: {side}">{cell}</{tag.partition(" ")[0]}>'
             for cell, side in zip(cells, sides, strict=True)
@@ -282,6 +299,7 @@ def _html_table(table: Table, sortable: bool) -> str:
 
 
 def _html_note(text: str) -> str:
+    """Return a text as a paragraph; one of several lines as preformatted text."""
     tag = "pre" if len(text.splitlines()) > 1 else "p"
     return f"<{tag}>{escape(text.strip())}</{tag}>"
 

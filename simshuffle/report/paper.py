@@ -432,7 +432,7 @@ _DRAW: dict[str, Callable[[Axes, pd.DataFrame, Look, _Drawing], None]] = {
 
 
 def _legend_handle(kinds: set[str], look: Look) -> Patch | Line2D:
-    """Return a look's sample for the legend: an area for bars and bands, else a line."""
+    """Return a look's sample in the legend: an area for bars and bands, else a line."""
     if kinds & {"bar", "band"}:
         return Patch(label=look.label, **_face_style(look))
     style = {**_line_style(look), "label": look.label}

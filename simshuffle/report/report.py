@@ -269,11 +269,11 @@ def all_labels(
 
     With an empty cause they are a rank's own work. With a cause they are waiting for
     ranks that were busy with it, at the label where it is booked (see
-    `simshuffle.report.waiting.waiting_by_cause`). The time that gradients in flight add to the
-    backward pass is booked at FW+BW and caused by GE+WU. All rows of an epoch add up to
-    its duration, and the rows of a label to the time that the authors' timers book
-    there (`book_as_papers`). Each label has a row of own work, even of 0 s. Rows are
-    ordered by run (as in the sources), seed, epoch, label and cause.
+    `simshuffle.report.waiting.waiting_by_cause`). The time that gradients in flight add
+    to the backward pass is booked at FW+BW and caused by GE+WU. All rows of an epoch
+    add up to its duration, and the rows of a label to the time that the authors' timers
+    book there (`book_as_papers`). Each label has a row of own work, even of 0 s. Rows
+    are ordered by run (as in the sources), seed, epoch, label and cause.
 
     Args:
         in_phases: the timeline's `phase_seconds`, where they are known.

@@ -151,7 +151,7 @@ def values(name: str, table: pd.DataFrame) -> Iterator[str | Table]:
 
 
 def _keys(table: pd.DataFrame) -> list[str]:
-    """Return the columns that tell rows apart: all but values, half widths, difference."""
+    """Return the columns that tell rows apart: no values, half widths or difference."""
     return [
         str(column)
         for column in table

@@ -165,7 +165,7 @@ class Timeline:
     # columns `LINK_COLUMNS`; links that carried nothing are left out
     links: pd.DataFrame
     sources: pd.DataFrame  # columns `SOURCE_COLUMNS`, a row for every epoch
-    # what else is to be said of it: lists of plain values, by name
+    # further facts of the epochs: lists of plain values, by name such as 'losses'
     facts: dict[str, list[Any]] = field(default_factory=dict)
 
 

@@ -68,8 +68,8 @@ WORD: Any = ir.IntType(64)
 
 
 def fingerprint(folder: Path) -> str:
-    """Twelve hexadecimal digits that change with any Python source in ``folder`` and
-    the folders below it, and with this file.
+    """Twelve hexadecimal digits that change with the text of any Python source in
+    ``folder`` and the folders below it, and with this file.
     """
     digest = hashlib.sha256(Path(__file__).read_bytes())
     for path in sorted(folder.rglob("*.py")):
@@ -94,8 +94,8 @@ NO_CACHE = (
 
 @cache
 def _announce_compilation() -> None:
-    """Say that something is compiled that will be kept: on standard error, unless the
-    program that uses simshuffle has its own way with logs.
+    """Say, once a process, that something is compiled that will be kept: on standard
+    error, unless the program that uses simshuffle has its own way with logs.
     """
     logging.getLogger("simshuffle").warning(ONCE)
 
@@ -109,6 +109,9 @@ class _PartLibrary(_Library):  # type: ignore[misc]
         """Leave the functions as they are: they are optimised as part of an entry."""
 
     def finalize(self) -> None:
+        """Make all functions of the code mergeable, as several parts may bring the same
+        one; nothing is optimised or loaded.
+        """
         for function in self._final_module.functions:
             if not function.is_declaration and function.linkage == Linkage.external:
                 function.linkage = Linkage.linkonce_odr
@@ -121,11 +124,12 @@ class _PartLibrary(_Library):  # type: ignore[misc]
 
     @property
     def codegen(self) -> Any:
+        """Return itself, whose `set_env` numba calls."""
         return self
 
     def set_env(self, name: str, env: Any) -> None:
-        """Code that is not in memory has no place for the objects that its function
-        refers to.
+        """Do nothing: code that is not in memory has no place for the objects that its
+        function refers to.
         """
 
 
@@ -138,6 +142,7 @@ class _EntryLibrary(_Library):  # type: ignore[misc]
     """
 
     def finalize(self) -> None:
+        """Link all parts, also those of parts, then finish as numba does."""
         libraries = self._linking_libraries
         for library in libraries:  # more are added meanwhile
             if isinstance(library, _PartLibrary):
@@ -149,6 +154,7 @@ class _EntryLibrary(_Library):  # type: ignore[misc]
         super().finalize()
 
     def _optimize_final_module(self) -> None:
+        """Make functions of the parts internal to the entry; optimise all once."""
         for function in self._final_module.functions:
             if not function.is_declaration and function.linkage == Linkage.linkonce_odr:
                 function.linkage = Linkage.internal
@@ -225,7 +231,7 @@ class _Cache(_FunctionCache):  # type: ignore[misc]
         self, compile_or_load: Callable[[Any], Any], sig: Any
     ) -> Any:
         """Compile or load while no other process does: processes that begin side by
-        side would each compile this code.
+        side would each compile this code. They do where files cannot be locked.
         """
         with ExitStack() as stack:
             with suppress(OSError):  # where files cannot be locked
@@ -237,10 +243,12 @@ class _Cache(_FunctionCache):  # type: ignore[misc]
 
 
 def entry(function: F) -> F:
-    """Compile ``function`` with numba, keeping its type; the machine code is cached on
-    disk, together with all that it calls. numba looks for changes in the file of
-    ``function`` alone; what it calls may stand in others, so their fingerprint is part
-    of its name.
+    """Compile ``function`` with numba when it is first called, keeping its type; the
+    machine code is cached on disk, together with all that it calls. numba looks for
+    changes in the file of ``function`` alone; what it calls may stand in others, so
+    their fingerprint is added to its ``__qualname__``.
+
+    Without a folder for the cache it is compiled in every process, with a warning.
     """
     function.__qualname__ = f"{function.__qualname__}_{SOURCES}"
     kernel = _njit(pipeline_class=_Compiler, **OPTIONS)(function)
@@ -255,14 +263,15 @@ def entry(function: F) -> F:
 
 def compiled(function: F) -> F:
     """Compile ``function`` for other compiled functions only, as a part of each entry
-    that needs it.
+    that needs it. Python itself cannot call it.
     """
     return cast(F, _part_decorator()(function))
 
 
 def reducing(function: F) -> F:
     """Compile ``function`` like `compiled`, for sums and minima over values that are
-    not NaN: their order is free, so that vector instructions can be used.
+    not NaN: their order is free, so that vector instructions can be used. With NaN the
+    result is arbitrary, and the sign of a zero is.
     """
     return cast(F, _part_decorator(fastmath={"nnan", "nsz", "reassoc"})(function))
 
@@ -277,7 +286,7 @@ def _part_decorator(**options: Any) -> Any:
 def words(values: Any) -> NDArray[np.int64]:
     """Write a named tuple of integers and arrays as compiled code reads it: every
     integer, and of every array its address and its shape. The words hold for as long as
-    the tuple is kept.
+    the tuple is kept. They are integers of 64 bits in the order of the fields.
 
     Raises:
         ValueError: an array is not C-contiguous.
@@ -302,6 +311,7 @@ class _AddressedTuple(_Type):  # type: ignore[misc]
     """
 
     def __init__(self, example: Any) -> None:
+        """Make the type of tuples whose fields have the types of ``example``'s."""
         super().__init__(
             f"Addressed{type(example).__module__}.{type(example).__name__}"
         )
@@ -327,6 +337,7 @@ class _AddressedTupleFields(_Attributes):  # type: ignore[misc]
     key = _AddressedTuple
 
     def generic_resolve(self, kind: _AddressedTuple, name: str) -> Any:
+        """Return the type of a field; None if there is none of the name."""
         return kind.fields[name][1] if name in kind.fields else None
 
 
@@ -343,6 +354,7 @@ def _read_field(
     first, item, size = kind.fields[name]
 
     def word(offset: int) -> Any:
+        """Load a word of the field; ``offset`` counts words from its first."""
         loaded = builder.load(builder.gep(value, [WORD(first + offset)]))
         # nobody writes these words while compiled code runs
         loaded.set_metadata("invariant.load", builder.module.add_metadata([]))
@@ -365,7 +377,8 @@ def at_address(example: Callable[[], T]) -> Callable[[int], T]:
     """Make a function for compiled code that takes the address of `words` and returns
     their tuple.
 
-    The fields of the tuple have the types of the fields of ``example()``.
+    The fields of the tuple have the types of the fields of ``example()``, which is
+    called when code is compiled. What stands at the address is not checked.
     """
 
     @intrinsic  # type: ignore[untyped-decorator]

@@ -26,12 +26,15 @@ class FragmentEntry:
 def fragment_text(
     source: str, entries: Sequence[FragmentEntry], comments: Iterable[str] = ()
 ) -> str:
-    """Return the text of a fragment.
+    """Return the text of a fragment: YAML with the keys ``values`` and ``calibrated``.
+
+    ``calibrated`` lists key, value, uncertainty, source and note of each entry that is
+    ``recorded``.
 
     Args:
-        source: what was measured or read.
-        entries: the values.
-        comments: lines for people below the values.
+        source: what was measured or read, in one line.
+        entries: the values; their notes, in one line, stand behind them as comments.
+        comments: lines for people below the values, without '#'.
     """
     lines = [
         f"# {source}.",

@@ -19,7 +19,8 @@ def expand_node_list(text: str, max_names: int = MOST_HOSTS) -> list[str]:
 
     Names stand between commas, and blanks around them count for nothing. A name may
     have numbers and ranges in brackets, in several places; the last ones vary fastest.
-    A range has the leading zeros of its lower end.
+    A range has the leading zeros of its lower end. A name that is listed twice comes
+    twice.
 
     Args:
         text: the node list.

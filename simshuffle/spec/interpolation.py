@@ -41,7 +41,9 @@ class Curve:
     constant: bool = False
 
     def __call__(self, x: float) -> float:
-        """Return the value at ``x`` (SI unit)."""
+        """Return the value at ``x`` (SI unit); outside the points, also at 0 or below,
+        that of the nearest point.
+        """
         if self.constant:
             return self.y[0]
         if self.interpolation == "linear" or x in self.x or not self.covers(x):
@@ -56,8 +58,8 @@ class Curve:
 
 
 def _parse_number(value: object, dimension: Dimension | None) -> float:
-    """Parse a quantity with a unit of ``dimension``, or a plain number if that is None;
-    raises a ValueError.
+    """Parse a quantity with a unit of ``dimension``, or a finite plain number (or its
+    text) if that is None; raises a ValueError.
     """
     if dimension is not None:
         try:
@@ -134,6 +136,7 @@ def _curve_annotations(
             return format_quantity(curve.y[0], value_dimension)
 
         def place(x: float) -> object:
+            """Return a point's place as a file has it: with its unit, or a number."""
             return (
                 format_quantity(x, argument_dimension)
                 if argument_dimension is not None

@@ -19,6 +19,7 @@ class LatePackage:
         importlib.import_module(self._name)
 
     def __getattr__(self, attribute: str) -> Any:
+        """Import the package, and return its attribute, which is kept for later."""
         value = getattr(importlib.import_module(self._name), attribute)
         setattr(self, attribute, value)
         return value

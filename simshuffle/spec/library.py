@@ -27,15 +27,15 @@ INPUTS = "inputs"
 
 def shipped_folder(folder: str) -> Path:
     """Return the folder of shipped files with that name: in the installed package, or
-    in the checkout when simshuffle runs from one.
+    in the checkout when simshuffle runs from one. The latter may not exist.
     """
     installed = _PACKAGE / "_shipped" / folder
     return installed if installed.is_dir() else _PACKAGE.parent / folder
 
 
 def shipped_names(folder: str) -> list[str]:
-    """List the names of the files in a shipped folder, such as 'paper/strategies',
-    sorted.
+    """List the names of the YAML files in a shipped folder and the folders below it,
+    without suffix, such as 'paper/strategies', sorted; [] if there is no such folder.
     """
     root = shipped_folder(folder)
     return sorted(
@@ -47,6 +47,9 @@ def shipped_names(folder: str) -> list[str]:
 def find_file(reference: str, folder: str, beside: Path | None = None) -> Path:
     """Find the file that ``reference`` names: a path if it has a suffix of YAML or JSON
     or begins with '.', '/' or '~', else a shipped file.
+
+    The path is returned as written, with '~' replaced; ``beside`` is before it where
+    the file was found there.
 
     Args:
         reference: a path, or the name of a shipped file.
@@ -155,6 +158,7 @@ def _check_bounds(text: str) -> None:
 
     Raises:
         _RuleError: the text breaks a bound.
+        yaml.YAMLError: the text is not YAML, or has an alias of no anchor.
     """
     count = 0
     sizes: dict[
@@ -260,6 +264,8 @@ _CONSTRUCTOR_ERRORS = (
 def read_yaml(path: Path) -> list[Any]:
     """Read the documents of a YAML file, as plain Python values.
 
+    [] for a file without any; None stands for an empty document between others.
+
     Raises:
         ScenarioError: the file cannot be read, is not YAML, is larger than
             `MAX_YAML_LENGTH`, `MAX_YAML_VALUES` or `MAX_YAML_DEPTH`, writes a key
@@ -309,14 +315,15 @@ def read_value(text: str, path: str) -> Any:
 
 
 def parse_documents(text: str, source: str) -> list[Any]:
-    """Parse the documents of a text in YAML, bounded as in `read_yaml`.
+    """Parse the documents of a text in YAML, bounded as in `read_yaml`; [] for none.
 
     Args:
         text: the YAML.
         source: where it is from, for errors.
 
     Raises:
-        ScenarioError: it is not YAML, or too large.
+        ScenarioError: it is not YAML, writes a key twice, tries to construct objects,
+            or is too large; always with one problem.
     """
     try:
         if len(text) > MAX_YAML_LENGTH:
@@ -344,7 +351,10 @@ def shorten(text: str) -> str:
 def parse_kind(text: str) -> dict[str, Any]:
     """Parse the short form of a record: its kind and parameters, such as
     ``importance_pair:exchange_fraction=0.1,schedule.overlap=false``. Returns plain
-    values.
+    values: those after '=' are read as YAML, dots lead into mappings.
+
+    Of a parameter that is set twice, the last value counts; '' is read as None. A kind
+    is not checked.
 
     Raises:
         ScenarioError: a parameter is not written name=value, or cannot be set.
@@ -374,7 +384,7 @@ def parse_kind(text: str) -> dict[str, Any]:
 def _yaml_problem(
     error: Exception, rule: str, remedy: str = "Correct that line."
 ) -> Problem:
-    """Turn an error of the YAML parser into a problem with line and column."""
+    """Turn an error of the YAML parser into a problem, with its line and column."""
     mark = getattr(error, "problem_mark", None)
     place = f"line {mark.line + 1}, column {mark.column + 1}" if mark else ""
     message = getattr(error, "problem", None) or str(error)
@@ -412,7 +422,7 @@ dataset_names, model_names = (
 @cache
 def _catalog(kind: str) -> dict[str, Any]:
     """Read the entries of a catalog, by name; once a process, as every scenario asks
-    for two.
+    for two. All callers share the values, and must not change them.
     """
     entries: dict[str, Any] = read_yaml(CATALOG / f"{kind}.yaml")[0]
     return entries

@@ -64,7 +64,7 @@ def records_at(
     location: Iterable[int | str], record: type[BaseModel]
 ) -> list[type[BaseModel]]:
     """List the records that may stand at a place in ``record``; the members of a union
-    are several.
+    are several. [] if the place holds none.
     """
     models = [record]
     for step in location:
@@ -82,7 +82,8 @@ def records_at(
 
 def main_key(value: Any, model: type[BaseModel]) -> str | None:
     """Return the key of a record that a plain value is most probably meant for: the
-    first required one that takes it, else the first that does; None if none does.
+    first required one that takes it, else the first that does; None if none does, and
+    for None, mappings and lists.
     """
     if isinstance(value, dict | list) or value is None:
         return None
@@ -120,7 +121,7 @@ def _kinds_of(model: type[BaseModel]) -> tuple[str, ...]:
 
 
 def _accepts(field: FieldInfo, value: Any) -> bool:
-    """Return whether a field may have a value."""
+    """Return whether a field takes a value, in pydantic's strict mode."""
     try:
         adapter: TypeAdapter[Any] = TypeAdapter(_field_type(field))
         adapter.validate_python(value, strict=True)

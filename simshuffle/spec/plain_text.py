@@ -29,19 +29,24 @@ _LABELS = (
 -prepend-rank`, times, services of compose, hosts of pdsh.
 """
 LABELLED_SHARE = 0.8
-"""Share of the lines with text that must have a label before labels are taken off."""
+"""Share of the lines with text that must have a label before labels are taken off; and
+of the bytes that must be ASCII in a text of no known encoding.
+"""
 FEWEST_LABELLED = 4
-"""Lines that must have a label, and mean lines for each name of a host or service."""
+"""Lines that must have a label, and mean lines for each name of a host or service;
+fewer, and labels stay.
+"""
 
 
 def decode(content: bytes) -> str:
-    """Decode a text file: UTF-8, or UTF-16 with a byte order mark.
+    """Decode a text file: UTF-8, or UTF-16 with a byte order mark, which is left out.
 
     Text with a few bytes of another encoding, such as a sign in the name of a device,
     is read as Latin-1.
 
     Raises:
-        UnicodeDecodeError: the content has zero bytes, or is mostly no text.
+        UnicodeDecodeError: the content is neither, and begins as UTF-16, has zero
+            bytes, or has less than `LABELLED_SHARE` of ASCII.
     """
     is_wide = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     try:
@@ -64,7 +69,8 @@ def clean_text(text: str) -> str:
     """Remove colours, fences of Markdown, and labels before each line; lines keep their
     numbers.
 
-    Line ends become those of Unix.
+    Line ends become those of Unix, and a line that is a fence becomes empty. Labels are
+    removed only where `strip_label` finds enough of them.
     """
     text = _STYLE.sub("", text).removeprefix("\ufeff")
     text = text.replace("\r\n", "\n").replace("\r", "\n")

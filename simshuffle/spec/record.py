@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from typing import (
     TYPE_CHECKING,
     Annotated,
@@ -50,14 +50,15 @@ class Spec(BaseModel):
     @classmethod
     def meaning_of_key(cls, key: str) -> str:
         """Return the meaning of a key: a name that records of several kinds have in
-        common where their keys, whatever they are called, hold one quantity.
+        common where their keys, whatever they are called, hold one quantity. Unless a
+        record overrides it, it is the key itself.
         """
         return key
 
 
 def records_in(annotation: Any, *, deep: bool = False) -> list[type[BaseModel]]:
-    """Return the records that an annotation has, members of a union too; those in
-    mappings and lists only if it is to be ``deep``.
+    """Return the record types in an annotation, members of a union too; those in
+    mappings and lists only if it is to be ``deep``. A type may come twice; [] for none.
     """
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]
@@ -137,6 +138,7 @@ def _quantity_annotations(dimension: Dimension, *, positive: bool) -> Any:
     """
 
     def read(value: object) -> object:
+        """Return the SI value of a text; raises pydantic's error of the type 'unit'."""
         try:
             return parse_quantity(value, dimension)
         except UnitError as error:
@@ -153,7 +155,10 @@ def _quantity_annotations(dimension: Dimension, *, positive: bool) -> Any:
 
 def whole_as_float(value: object) -> object:
     """Turn a whole number into a float, as strict models take no int for a float; other
-    values are returned as they are.
+    values, also True and False, are returned as they are.
+
+    Raises:
+        ValueError: the number is too large for a float.
     """
     if type(value) is not int:
         return value
@@ -165,12 +170,18 @@ def whole_as_float(value: object) -> object:
 
 def share_as_float(value: object) -> object:
     """Turn a share into a float, which may be written in percent: '1 %' is 0.01; values
-    that are neither text nor whole number are returned as they are.
+    that are neither a text ending in '%' nor a whole number are returned as they are.
+
+    No range is checked, and percent may give NaN or inf.
+
+    Raises:
+        ValueError: there is no number before '%', or a whole number is too large for a
+            float.
     """
     if isinstance(value, str) and value.rstrip().endswith("%"):
         try:
             return float(Decimal(value.rstrip().removesuffix("%").strip()) / 100)
-        except (InvalidOperation, OverflowError):
+        except (ArithmeticError, ValueError):
             raise ValueError("must be a number, or one of percent") from None
     return whole_as_float(value)
 

@@ -15,6 +15,9 @@ from simshuffle.spec.arrays import Floats
 def stream(seed: int, name: str, *numbers: int) -> np.random.Generator:
     """Return the random stream of a name and numbers, such as the epoch. Adding a
     reader of another stream never shifts this one.
+
+    Every call begins the stream anew: equal arguments draw equal numbers. ``seed`` and
+    ``numbers`` are not negative, else numpy raises a ValueError.
     """
     name_word = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "little")
     return np.random.default_rng([seed, name_word, *numbers])

@@ -33,14 +33,15 @@ class KindSwitch:
     key: str  # dotted, of the record
     old_kind: str  # its kind
     new_kind: str
-    # what the new kind calls each key; None where it has none
+    # what the new kind calls each key of the old one; None where it has none
     new_names: dict[str, str | None]
     kept_keys: list[str] = field(default_factory=list)  # keys that both kinds have
-    # what the new kind calls a key
+    # what the new kind calls a key that was set, if otherwise than the old one
     renamed: dict[str, str] = field(default_factory=dict)
     # values that it has no place for
     dropped: dict[str, Any] = field(default_factory=dict)
-    filled: dict[str, Any] = field(default_factory=dict)  # what it needs and nobody set
+    # what it needs and nobody set; `simshuffle.job.scenario.other_kinds.fill` adds it
+    filled: dict[str, Any] = field(default_factory=dict)
 
     @property
     def note(self) -> Problem | None:
@@ -68,12 +69,16 @@ class KindSwitch:
 
 
 def list_notes(switches: Iterable[KindSwitch]) -> list[Problem]:
-    """List the notes to the user about ``switches``."""
+    """List the notes to the user about ``switches``; those that changed no value have
+    none.
+    """
     return [note for switch in switches if (note := switch.note) is not None]
 
 
 def warn_of_switches(switches: Iterable[KindSwitch]) -> list[Problem]:
-    """Warn the user of ``switches``, and return the notes."""
+    """Warn the user of ``switches``, a SimshuffleWarning for each note, and return the
+    notes of `list_notes`.
+    """
     notes = list_notes(switches)
     for note in notes:
         warnings.warn(str(note), SimshuffleWarning, stacklevel=2)
@@ -106,6 +111,9 @@ class PendingSwitches:
     ) -> bool:
         """Set a dotted key of ``raw``, as `simshuffle.spec.overrides.set_key` does; if
         that gives a record another kind, remember the record as it was.
+
+        ``raw`` is changed in place. False, and a problem in ``problems``, if the key
+        cannot be set.
         """
         for name in references or {}:
             if references and key.startswith(f"{name}."):
@@ -153,8 +161,8 @@ def _settle_record(
     old_values: dict[str, Any],
     set_values: Mapping[str, Any],
 ) -> KindSwitch | None:
-    """Give one record the keys of its new kind; None if its kind is not known, which is
-    refused elsewhere.
+    """Give one record of ``raw``, in place, the keys of its new kind; None if its kind
+    is not known, which is refused elsewhere.
     """
     record = _value_at(raw, key)
     records = _kinds_at(root, raw, key)
@@ -222,7 +230,9 @@ def _is_set_directly(key: str, set_values: Mapping[str, Any]) -> bool:
 
 
 def meaning_of_key(record: type[BaseModel], key: str) -> str:
-    """Return the meaning of a key of a record: see `Spec.meaning_of_key`."""
+    """Return the meaning of a key of a record, by `Spec.meaning_of_key`; the key itself
+    for records that are no `Spec`.
+    """
     return record.meaning_of_key(key) if issubclass(record, Spec) else key
 
 
@@ -250,12 +260,14 @@ def _kinds_at(root: type[BaseModel], raw: Any, key: str) -> dict[str, type[BaseM
 
 
 def records_by_kind(union: Any) -> dict[str, type[BaseModel]]:
-    """Map each kind of an annotated union to its record."""
+    """Map each kind of an annotated union to its record; records without a kind, and
+    those in mappings and lists, are left out.
+    """
     return _index_by_kind(records_in(union))
 
 
 def _index_by_kind(records: list[type[BaseModel]]) -> dict[str, type[BaseModel]]:
-    """Map each kind to the record that has it."""
+    """Map each kind to the record that has it; records without a kind are left out."""
     return {
         str(kind): record
         for record in records
@@ -265,7 +277,9 @@ def _index_by_kind(records: list[type[BaseModel]]) -> dict[str, type[BaseModel]]
 
 
 def _rejected_keys(record: type[BaseModel], values: Mapping[str, Any]) -> set[Any]:
-    """Return the keys whose values a record does not take."""
+    """Return the outermost keys with a problem: whose values a record does not take,
+    that it does not know, or that it needs and ``values`` lack.
+    """
     try:
         record.model_validate(values)
     except ValidationError as error:

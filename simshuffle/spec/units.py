@@ -56,7 +56,9 @@ class Dimension(Enum):
 
 
 class UnitError(ValueError):
-    """A quantity that cannot be read; the text says what was expected."""
+    """A quantity that cannot be read; the text, such as 'has no unit; expected ...',
+    stands behind its name or value.
+    """
 
 
 def _scales(dimension: Dimension) -> dict[str, Decimal]:
@@ -90,8 +92,8 @@ _SCALES = {dimension: _scales(dimension) for dimension in Dimension}
 
 def pattern(dimension: Dimension, positive: bool = False) -> str:
     """Return a regular expression, as JSON Schema has them, of what `parse_quantity`
-    reads and is not negative; with ``positive`` not 0 either. Blanks inside a unit are
-    left out.
+    reads and is not negative; with ``positive`` not 0 either. Units with blanks inside,
+    which `parse_quantity` reads, do not match.
     """
     decimal = [prefix for prefix, power in _DECIMAL.items() if power >= 0]
     prefixes = "|".join(filter(None, [*_BINARY, *decimal]))
@@ -110,11 +112,13 @@ def pattern(dimension: Dimension, positive: bool = False) -> str:
 
 def parse_quantity(text: object, dimension: Dimension) -> float:
     """Parse a quantity such as ``'12.5 GB/s'``, or one over a whole number such as
-    ``'110 ms / 64'``; return its SI value.
+    ``'110 ms / 64'``; return its SI value: bytes, s, bytes/s or 1/s, also from bits.
+
+    A negative value is read, too; the value is finite.
 
     Raises:
-        UnitError: ``text`` is not a string, has no unit, has a unit of another kind, or
-            is divided by 0.
+        UnitError: ``text`` is not a string, has no unit, has a unit of another kind, is
+            divided by 0, or is too large for a float.
     """
     expected = f"expected a quantity in {dimension.unit} such as {dimension.examples}"
     if isinstance(text, bool) or not isinstance(text, str):
@@ -142,8 +146,8 @@ def parse_quantity(text: object, dimension: Dimension) -> float:
 
 
 def written_unit(text: str) -> str:
-    """Return the unit of a quantity as it is written, such as 'Gbit/s'; '' where there
-    is none.
+    """Return the unit of a quantity as it is written, such as 'Gbit/s', known or not;
+    '' where there is none, or no number before it.
     """
     match = _NUMBER.match(text)
     return match[2] or "" if match else ""
@@ -180,7 +184,12 @@ def _hint(unit: str, dimension: Dimension) -> str:
 
 
 def format_quantity(value: float, dimension: Dimension) -> str:
-    """Format ``value`` (SI) as a text that `parse_quantity` reads back to the last bit."""
+    """Format a finite ``value`` (SI) as a text that `parse_quantity` reads back to the
+    last bit.
+
+    The unit has the largest decimal prefix that the value reaches; of seconds none is
+    above 's'. NaN makes decimal raise an InvalidOperation.
+    """
     decimal = Decimal(repr(float(value)))
     if decimal == 0:
         return f"0 {dimension.unit}"
@@ -198,12 +207,14 @@ def format_quantity(value: float, dimension: Dimension) -> str:
 
 
 def readable(value: float, dimension: Dimension, digits: int = 4) -> str:
-    """Format ``value`` (SI) for people: rounded to ``digits`` significant digits."""
+    """Format a finite ``value`` (SI) for people: rounded to ``digits`` significant
+    digits, with the unit of `format_quantity`, such as '1.5 ms'.
+    """
     return format_quantity(float(f"{value:.{digits}g}"), dimension)
 
 
 def readable_count(value: float) -> str:
     """Format a number of things for people: '1.28 M', rounded to three significant
-    digits.
+    digits; '900' below 1,000.
     """
     return readable(value, Dimension.FREQUENCY, 3).removesuffix("/s").removesuffix(" 1")

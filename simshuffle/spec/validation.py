@@ -26,8 +26,9 @@ def validate_record(
     """Validate plain values as a record.
 
     Returns:
-        The record, and the problems of its form. With problems, the record is returned
-        if leaving the bad keys out makes one, else None.
+        The record, and the problems of its form; [] if there are none. With problems,
+        the record is returned if leaving the bad keys out makes one, else None. ``raw``
+        is not changed.
     """
     try:
         return record.model_validate(raw), []
@@ -63,7 +64,9 @@ def drop_reported_problems(
 
 
 def _drop_value(raw: Any, location: Iterable[int | str]) -> None:
-    """Delete the value of a mapping at a location of pydantic; lists stay whole."""
+    """Delete the value of a mapping at a location of pydantic, in place; nothing is
+    deleted in lists, or where there is no such value.
+    """
     steps = [
         step
         for step in location
@@ -93,7 +96,9 @@ RECORD_TYPES = ("model_type", "model_attributes_type")
 
 
 def _translate_error(detail: ErrorDetails, record: type[BaseModel]) -> Problem:
-    """Translate one error of pydantic to the words of the user's file."""
+    """Translate one error of pydantic to the words of the user's file; of an InputError
+    that a validator raised, the first problem.
+    """
     path = ".".join(str(step) for step in _user_location(detail["loc"], record))
     value = _describe_value(detail["input"])
     kind = detail["type"]

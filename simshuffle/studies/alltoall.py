@@ -32,19 +32,23 @@ SIZES = tuple(2.0**k for k in range(21))
 class AlltoallTable:
     """Durations of all-to-alls, by algorithm and size.
 
-    ``rows`` have algorithm, nbytes (of a pair of ranks), seconds, and the seconds of
-    `simshuffle.job.lowering.alltoalls.AlltoallTimes`.
+    ``rows`` have algorithm, nbytes (that each rank sends to each other), and s until
+    the slowest rank has ended: seconds (in full), host (if links carry everything in no
+    time), and links (if messages cost nothing).
     """
 
     name: str  # name of the scenario or machine
     ranks: int  # number of ranks
     hosts: int  # number of hosts
-    message_passing: Mapping[str, Any]  # cost of a message, as the cluster has it
+    # cost of a message, as the cluster has it: plain values with units, by key
+    message_passing: Mapping[str, Any]
     rows: Sequence[dict[str, Any]]  # a row for each algorithm and size
     notes: tuple[str, ...] = ()  # notes on the values of other kinds
 
     def lines(self) -> Iterator[str]:
-        """Yield the lines of a table for each algorithm, as osu_alltoall prints it."""
+        """Yield the lines of a table for each algorithm, as osu_alltoall prints it: B
+        of a pair of ranks, and us in full.
+        """
         for algorithm in dict.fromkeys(row["algorithm"] for row in self.rows):
             yield f"# simshuffle collective: {algorithm} on {self.name}, simulated"
             yield f"# {self.ranks} ranks on {self.hosts} hosts"
@@ -55,7 +59,7 @@ class AlltoallTable:
                     yield f"{row['nbytes']:<17.0f}{row['seconds'] * 1e6:>20.2f}"
 
     def table(self) -> Table:
-        """Return the rows as a table of the terminal, for export."""
+        """Return the rows as a table of the terminal, for export; times are in us."""
         headings = ["size (B)", "time (us)", "messages alone (us)", "links alone (us)"]
         title = f"All-to-all on {self.name}, {self.ranks} ranks on {self.hosts} hosts"
         rows = (
@@ -69,17 +73,18 @@ class AlltoallTable:
         return new_table(title, ["algorithm"], headings, rows)
 
     def as_json(self) -> dict[str, Any]:
-        """Return the table as plain values, in SI units."""
+        """Return the fields by name as plain values; rows are in bytes and s."""
         return asdict(self)
 
 
 def parse_algorithms(text: str) -> tuple[Algorithm, ...]:
     """Parse the algorithms of a list such as 'linear,pairwise', in its order.
 
-    '' stands for Open MPI's choice, ``default``.
+    '' stands for Open MPI's choice, ``default``. Names that are listed twice come
+    twice.
 
     Raises:
-        InputError: there is no algorithm of a name.
+        InputError: there is no algorithm of a name; an empty name is none.
     """
     chosen: list[Algorithm] = []
     for word in map(str.strip, (text or "default").split(",")):
@@ -108,7 +113,7 @@ def time_alltoalls(
     progress: Callable[[float], None] | None = None,
 ) -> AlltoallTable:
     """Time each algorithm at each size in isolation, on the ranks of a scenario or
-    machine.
+    machine. Rows are in the order of ``algorithms``, then of ``sizes``.
 
     Args:
         name: a file, or the name of a shipped scenario or machine.
@@ -118,10 +123,11 @@ def time_alltoalls(
         hosts: hosts that take part; None for those of the scenario, or all.
         gpus_per_host: GPUs of each host that take part; None for those of the scenario,
             or all.
-        progress: called with the share that is done.
+        progress: called after each row with the share that is done, up to 1.
 
     Raises:
-        InputError: as `simshuffle.studies.collective.read_bench`.
+        InputError: there is no such file, a value is not valid, or there are too few
+            GPUs.
     """
     origin, cluster, world_size, notes = read_participants(
         name, values, hosts, gpus_per_host, (ALLREDUCE,)

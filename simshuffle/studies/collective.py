@@ -64,7 +64,7 @@ class Bench:
 
     @cached_property
     def resources(self) -> Resources:
-        """Return the links that the ranks use."""
+        """Return the ranks on hosts and GPUs, and the links that they use."""
         return Resources(self.cluster, self.world_size, stream(self.seed, "placement"))
 
     @cached_property
@@ -106,7 +106,7 @@ def read_bench(
         name: a file, or the name of a shipped scenario or machine.
         values: values to set, by dotted key.
         algorithm: the allreduce as ``kind:key=value,...``, completed by
-            `complete_allreduce`; '' for the scenario's.
+            `complete_allreduce`; '' for the scenario's, or NCCL on a machine.
         allreduce: values to set in the allreduce, by key.
         hosts: hosts that take part; None for those of the scenario, or all.
         gpus_per_host: GPUs of each host that take part; None for those of the scenario,
@@ -153,8 +153,8 @@ def parse_sizes(text: str, element_nbytes: int = ELEMENT_NBYTES) -> tuple[float,
     """Parse the bytes of buffers from a list such as '8 B,1 MiB', in its order.
 
     Raises:
-        InputError: a part is no size, or holds no whole number of elements of
-            ``element_nbytes`` bytes; with all such parts.
+        InputError: a part is no size, is 0, or holds no whole number of elements of
+            ``element_nbytes`` bytes, or there is none; with all such parts.
     """
     nbytes_of_buffers = []
     problems = []
@@ -181,7 +181,9 @@ def parse_sizes(text: str, element_nbytes: int = ELEMENT_NBYTES) -> tuple[float,
 
 
 def _parse_algorithm(algorithm: str) -> dict[str, Any]:
-    """Parse the value of ``--algorithm``, as ``kind:key=value,...``."""
+    """Parse the value of ``--algorithm``, as ``kind:key=value,...``; raises an
+    InputError if a parameter is not written so.
+    """
     try:
         return parse_kind(algorithm)
     except InputError as error:
@@ -194,8 +196,8 @@ def _set_allreduce_keys(
 ) -> tuple[Allreduce, list[str]]:
     """Return the allreduce with ``values`` set, and notes on the values of other kinds.
 
-    A key of another kind switches the allreduce to that kind, which is completed for
-    the cluster.
+    A ``kind`` among ``values`` switches the allreduce to that kind, which is completed
+    for the cluster. ``allreduce_values`` are changed in place.
 
     Raises:
         InputError: a key or a value is not valid.
@@ -266,7 +268,9 @@ class BenchMeasurement:
         return notes
 
     def lines(self) -> Iterator[str]:
-        """Yield the lines of the table as all_reduce_perf prints it."""
+        """Yield the lines of the table as all_reduce_perf prints it: us and GB/s, and
+        at last the mean of the bus bandwidths. There must be a row.
+        """
         bench = self.bench
         yield f"# simshuffle collective: {bench.allreduce.kind} on {bench.name}, simulated"
         yield "# Collective test starting: all_reduce_perf"
@@ -299,7 +303,9 @@ class BenchMeasurement:
         return new_table(title, numbers=HEADINGS, rows=map(_format_cells, self.rows))
 
     def as_json(self) -> dict[str, Any]:
-        """Return the measurement as plain values, in SI units."""
+        """Return the measurement as plain values, rows in bytes, s and bytes/s: name,
+        ranks, hosts, allreduce (with units), rows and notes.
+        """
         bench = self.bench
         return {
             "name": bench.name,
@@ -324,7 +330,7 @@ def measure_bench(
     Args:
         bench: the allreduce and its machine.
         sizes: bytes of the buffers.
-        progress: called with the share of the sizes that are done.
+        progress: called after each size with the share of them that is done, up to 1.
 
     Raises:
         InputError: the network is simulated packet by packet, and there are too many
@@ -380,5 +386,5 @@ def _format_cells(row: Mapping[str, float]) -> tuple[str, ...]:
 
 
 def _format_nbytes(nbytes: float) -> str:
-    """Format bytes with a prefix."""
+    """Format bytes for people, rounded to four digits: '1.5 MB'."""
     return readable(nbytes, Dimension.NBYTES)

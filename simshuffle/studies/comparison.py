@@ -107,8 +107,8 @@ class Comparison:
         return html(self.parts())
 
     def parts(self) -> Iterator[str | Table]:
-        """Yield the texts and tables that a terminal shows; the origin of both comes
-        last.
+        """Return an iterator over the texts and tables that a terminal shows; the
+        origin of both comes last.
 
         Names of runs are without schedules that all share.
         """
@@ -147,7 +147,11 @@ class Comparison:
                 yield f"{letter}: fingerprint {side.meta['fingerprint']}{date_text}."
 
     def as_json(self) -> dict[str, Any]:
-        """Return the comparison as plain values; what is empty is None."""
+        """Return the comparison as plain values; missing numbers (NaN) are None.
+
+        Keys are a and b (name, kind and fingerprint), asked, runs, notes, intervals
+        (None without), the name of each table, and versions; tables are lists of rows.
+        """
         sides = {
             letter: {
                 "name": side.name,
@@ -173,8 +177,9 @@ def read_side(reference: str | Path | Result | Scenario) -> ComparedSide:
     name.
 
     A result in memory is saved in a temporary folder and read from there. Each request
-    of a result has the values of ``meta.json`` and of its scenario, or of its stored
-    documents where there are too many runs.
+    of a result has the values of ``meta.json`` (without `_KEYS_OF_RESULT`) and of its
+    scenario, or of its stored documents: for other verbs than ``run``, more than
+    `MAX_RUNS` runs, or scenarios that are not valid any more.
 
     Raises:
         InputError: it is none of these, is damaged, or is a result of doctor.
@@ -211,8 +216,8 @@ def read_side(reference: str | Path | Result | Scenario) -> ComparedSide:
 def _requests_of_result(result: Result, folder: Path) -> dict[str, Flat]:
     """Return the scenarios of a result of ``run``, by the name of the run.
 
-    They are {} if there are too many, or if they come from an older version and are not
-    valid any more.
+    They are {} for other verbs and for more than `MAX_RUNS` runs, or if they come from
+    an older version and are not valid any more.
     """
     if result.study.verb != "run" or len(result.meta["runs"]) > MAX_RUNS:
         return {}
@@ -222,7 +227,7 @@ def _requests_of_result(result: Result, folder: Path) -> dict[str, Flat]:
 
 
 def _requests_of_scenarios(scenarios: Sequence[Scenario]) -> dict[str, Flat]:
-    """Return the request of each run, as flat values."""
+    """Return the request of each run, as flat values by dotted key, by run's name."""
     runs = all_runs(scenarios)
     return {name: flat(by_content(run.to_dict())) for name, run in runs.items()}
 
@@ -230,8 +235,8 @@ def _requests_of_scenarios(scenarios: Sequence[Scenario]) -> dict[str, Flat]:
 def _requests_of_documents(result: Result) -> dict[str, Flat]:
     """Return the values of the stored documents, by the name that each has in itself.
 
-    A further document of a name has its position behind it. Without documents the kind
-    of the study has {}.
+    A document without a name has that of its file, and a further document of a name its
+    position (from 1) behind it. Without documents the kind of the study has {}.
     """
     requests: dict[str, Flat] = {}
     for file, text in result.documents.items():
@@ -245,8 +250,9 @@ def _requests_of_documents(result: Result) -> dict[str, Flat]:
 def compare(a: ComparedSide, b: ComparedSide) -> Comparison:
     """Return the differences between two sides.
 
-    Tables and versions are compared where both are results, intervals if these are of
-    `_VERBS_WITH_INTERVALS`.
+    Tables and versions are compared where both are results (else they are empty),
+    intervals if these are of `_VERBS_WITH_INTERVALS`. Rows and runs that only one side
+    has are left out, with a note. Equal notes stand once.
 
     Raises:
         InputError: they are results of different kinds that do not share compared
@@ -291,7 +297,10 @@ def compare(a: ComparedSide, b: ComparedSide) -> Comparison:
 
 
 def _differing_versions(a: Result, b: Result) -> Iterator[tuple[str, Any, Any]]:
-    """Yield the versions, code and machine that differ, as key, value of A, value of B."""
+    """Yield the versions, code and machine that differ, as key, value of A, value of B.
+
+    A value is None where that side has none.
+    """
     values = [
         flat({key: meta[key] for key in ("code", "versions", "made") if key in meta})
         for meta in (a.meta, b.meta)

@@ -33,9 +33,18 @@ def compare_tables(
 ) -> dict[str, pd.DataFrame]:
     """Return the tables that both results have, row beside row, by name.
 
-    Notes are appended on tables whose rows have other keys, on renamed runs, and on
-    rows without a counterpart, which are left out. `RATES` is only there if the epochs
-    have other samples or iterations.
+    Notes are added on tables whose rows have other keys and which are left out, on
+    renamed runs, and on rows without a counterpart, which are left out. `RATES` is only
+    there if the epochs have other samples or iterations; a note on this comes first.
+
+    Args:
+        a: result A.
+        b: result B.
+        pairs: runs of B by those of A matched with them.
+        notes: sentences for people; changed in place.
+
+    Returns:
+        Tables with the columns of `_join_values`.
     """
     tables_b = b.compared()
     tables = {}
@@ -63,9 +72,12 @@ def compare_intervals(
     pairs: Mapping[str, str],
     notes: list[str],
 ) -> pd.DataFrame | None:
-    """Return the epochs of both results with their intervals.
+    """Return the epochs of both results with their intervals, as
+    `intervals_side_by_side` does.
 
-    None, and a note, where one has no intervals.
+    None, and a note appended to ``notes``, where one has no intervals. Runs without a
+    counterpart are left out without a note. ``a`` and ``b`` are contents of
+    ``meta.json``.
     """
     letters = [
         letter for letter, meta in (("A", a), ("B", b)) if "intervals" not in meta
@@ -126,7 +138,8 @@ def _rename_runs(
 ) -> tuple[pd.DataFrame, list[str]]:
     """Return the table of B with the names of A in its first key column, and notes.
 
-    Names of B without a counterpart become 'NAME of B'; numbers stay as they are.
+    Names of B without a counterpart become 'NAME of B'. If any name is no text, such as
+    a number of ranks, table B is returned as it is.
 
     Args:
         table_a: the table of A.
@@ -163,11 +176,11 @@ def _rename_runs(
 def _fill_absent_rows(
     table_a: pd.DataFrame, table_b: pd.DataFrame
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return both tables with each other's rows, where the first keys of a row are in
-    both.
+    """Return both tables with each other's rows, where all keys of a row but the last
+    are in both.
 
-    A table says in ``attrs['absent']`` which value a row has that is not there; a table
-    without it is returned as it is.
+    Table A says in ``attrs['absent']`` which value a row has that is not there, and so
+    has a NaN; without it, both tables are returned as they are.
     """
     if "absent" not in table_a.attrs:
         return table_a, table_b
@@ -187,9 +200,12 @@ def _join_values(
 ) -> pd.DataFrame:
     """Return the values of both tables by row and column, with their difference.
 
-    Columns are the keys, measure (if there are several), a, b, their half intervals
-    where above 0, and difference: B less A in % of A, 0 where it is rounding, NaN where
-    A is 0. Rows that only one side has are left out, with a note.
+    Columns are the keys, measure (if there are several), a, b, a_half and b_half (half
+    95 % intervals, if any is above 0), and difference: B less A in % of A's size, 0
+    where both are equal but for rounding, NaN where A is 0 or a value is missing.
+
+    Rows that only one side has are left out, with a note appended to ``notes``; so are
+    columns that only one has, and values that both lack, without one.
     """
     table_a, table_b = _fill_absent_rows(table_a, table_b)
     for letter, extra_rows in (
@@ -234,8 +250,8 @@ def _join_values(
 
 
 def _is_rounding_error(values: pd.DataFrame) -> pd.Series[bool]:
-    """Return (rows,) true where two values differ by no more than `ROUNDING` of the
-    largest one beside them.
+    """Return (rows,) true where two values differ, but by no more than `ROUNDING` of
+    the largest one beside them; false where they are equal or one is NaN.
     """
     largest = side_by_side.largest_beside(values)
     difference = (values["b"] - values["a"]).abs()

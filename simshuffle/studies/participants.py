@@ -37,7 +37,7 @@ class Participants(NamedTuple):
     """The machine or scenario, and its ranks, that take part in a collective."""
 
     origin: BenchMachine | Scenario  # machine or scenario that was read
-    cluster: Cluster  # cluster with as many GPUs on every host as take part
+    cluster: Cluster  # its hosts have only the GPUs that take part
     world_size: int  # number of ranks
     notes: tuple[str, ...]  # notes on values that belong to other kinds than are set
 
@@ -52,18 +52,21 @@ def read_participants(
     """Read the machine or scenario of a name with ``values`` set, and its ranks.
 
     Warnings of the scenario become notes alone. Ranks are all GPUs of a machine, or
-    those of the scenario, unless hosts or GPUs are given: then these are filled.
+    those of the scenario. If hosts or GPUs are given, ranks fill all GPUs that take
+    part.
 
     Args:
         name: a file, or the name of a shipped scenario or machine.
         values: values to set, by dotted key.
         hosts: hosts that take part; None for those of the scenario, or all.
-        gpus_per_host: GPUs of each host that take part; None for those of the scenario,
-            or all.
-        irrelevant: keys that may be swept, as they do not matter.
+        gpus_per_host: GPUs of each host that take part; None for all GPUs of the hosts.
+        irrelevant: keys that may be swept, as they do not matter. The exchange always
+            may, and the world size if ``hosts`` is given.
 
     Raises:
-        InputError: as `read_bench`.
+        InputError: there is no such scenario or machine, it is not valid, other keys
+            are swept, a host has fewer GPUs, or fewer than two ranks take part or more
+            than the machine has.
     """
     path, is_machine = _find_file(name)
     origin: BenchMachine | Scenario
@@ -133,7 +136,13 @@ def _find_file(name: str) -> tuple[Path, bool]:
 def _read_machine(
     path: Path, values: Mapping[str, Any]
 ) -> tuple[BenchMachine, list[str]]:
-    """Read the machine with ``values``; also return notes on the values of other kinds."""
+    """Read the machine with ``values``; also return notes on the values of other kinds.
+
+    A sweep is dropped.
+
+    Raises:
+        ScenarioError: it is not valid.
+    """
     resolved = resolve(
         {"cluster": str(path.resolve())}, values, path.parent, BenchMachine
     )
@@ -149,10 +158,11 @@ def _read_machine(
 
 
 def _limit_gpus(cluster: Cluster, gpus: int) -> Cluster:
-    """Return the cluster with ``gpus`` GPUs in use on every host.
+    """Return the cluster with ``gpus`` GPUs on every host; nothing else changes.
 
     Raises:
-        InputError: a host has fewer, or cannot be divided so.
+        InputError: a host has fewer, or its HCAs and PCIe slots do not fit so many
+            GPUs.
     """
     if gpus > cluster.host.gpus:
         rule = (

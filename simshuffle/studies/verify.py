@@ -50,7 +50,8 @@ class Rule:
 
     # as of `simshuffle.study.differences.compare_tables`; 0 for equal to the last bit
     tolerance: float
-    # versions and code of the stored result that are not those of now, as 'numpy 1.26 (here 2.1)'
+    # versions and code of the stored result that are not those of now, as 'numpy 1.26 (here 2.1)';
+    # () if all are equal
     others: tuple[str, ...]
     given: bool  # true if the caller gave the tolerance
 
@@ -103,7 +104,10 @@ class Verification:
             )
 
     def as_json(self) -> dict[str, Any]:
-        """Return the verification as plain values."""
+        """Return the verification as plain values: ``same`` and the fields.
+
+        The rule has its sentence as ``text``.
+        """
         fields = asdict(self)
         return {
             "same": self.is_identical,
@@ -121,17 +125,19 @@ def verify(
     """Do again what is in the result folder of any verb, and compare.
 
     All is done in a temporary folder, which is removed; SIGTERM is handled until then.
+    Stored outcomes are not used: every cell runs again, however long it takes. The
+    result folder itself is not changed. Figures and timelines are not compared.
 
     Args:
         folder: the result folder, which holds all that is needed.
         executor: as of `simshuffle.study.engine.run`.
         progress: as of `simshuffle.study.engine.run`.
-        tolerance: of `Rule`; None is 0 where equal versions and code made the result,
-            else `TOLERANCE`.
+        tolerance: of `Rule`, from 0 to below 1; None is 0 where equal versions and code
+            made the result, else `TOLERANCE`.
 
     Raises:
         InputError: the folder holds no complete result, or not the whole request, or
-            the tolerance is no share.
+            the tolerance is no share, or the cells are too much for the machine.
         SimshuffleError: the result cannot be done again.
         Interrupted: by Ctrl-C or SIGTERM; nothing is left behind.
     """
@@ -165,7 +171,8 @@ def _repeat_request(folder: Path, result: Result) -> Request[Any]:
     """Return the request of a stored result.
 
     Raises:
-        InputError: a package is missing, or ``meta.json`` lacks a part of the request.
+        InputError: a package is missing, or ``meta.json`` lacks a part of the request,
+            or the stored request is no longer valid.
     """
     try:
         request: Request[Any] = resolve_name(result.study.again)(folder, result.meta)
@@ -184,8 +191,8 @@ def _repeat_request(folder: Path, result: Result) -> Request[Any]:
 def _choose_rule(result: Result, tolerance: float | None) -> Rule:
     """Choose the rule by which results are compared, with the versions that differ.
 
-    The tolerance is the user's; without one it is 0 where versions and code are equal,
-    else `TOLERANCE`.
+    The tolerance is the user's; without one (None) it is 0 where versions and code are
+    equal, else `TOLERANCE`. A version that one side lacks counts as different.
     """
     current_versions = {
         **versions(result.study.versions),
@@ -217,7 +224,9 @@ def _compare_results(
     """Compare a stored result with the fresh one, each in its folder.
 
     If another version made the stored one, differing fingerprints and files are notes,
-    not differences. Texts are left out where the study has measurements.
+    not differences. Texts are left out where the study has measurements. Figures and
+    the folder ``timelines`` are left out always, and further folders where the stored
+    result has none.
     """
     study = stored_result.study
     folders = (stored_folder, fresh_folder)
@@ -275,8 +284,9 @@ def _compare_result_tables(
 ) -> TableComparison:
     """Compare each table of a stored result with the fresh one, within the rule.
 
-    Tables with other columns count as one difference. Where another version made a
-    training, names of runs are compared without their code.
+    Tables with other columns count as one difference, and their rows are not compared.
+    Where another version made a training, names of runs are compared without their
+    code.
     """
     study = stored_result.study
     fresh_schemas = fresh_result.study.schemas(fresh_result.meta)
@@ -325,6 +335,9 @@ def _compare_fingerprints(
 def _stored_table(result: Result, schema: Schema, name: str, folder: Path) -> LongTable:
     """Return a table as its folder has it, whether it is stored or derived from stored
     ones.
+
+    Raises:
+        InputError: the file of a derived table is damaged, or not as its schema says.
     """
     if name in result.tables:
         return get_long(result.tables, name)
@@ -346,8 +359,9 @@ def _drop_code(table: LongTable) -> LongTable:
 def _compare_meta(a: Result, b: Result, rule: Rule) -> list[Difference]:
     """Return the differences in meta.json, beside how the results were made.
 
-    Measured values are left out. If another version made the stored result, only
-    numbers that both have are compared.
+    Date, command, machine, versions, code, fingerprint and measured values are left
+    out. If another version made the stored result, only numbers that both have are
+    compared.
     """
     ignored_keys = {MADE, "versions", "code", "fingerprint"}
 
@@ -376,7 +390,10 @@ def _compare_meta(a: Result, b: Result, rule: Rule) -> list[Difference]:
 def _compare_file(
     name: str, stored_folder: Path, fresh_folder: Path
 ) -> Iterator[Difference]:
-    """Yield the differences of a file, or of each file of a folder."""
+    """Yield the differences of a file, or of each file of a folder.
+
+    Contents are compared byte by byte; a file that one side lacks is a difference.
+    """
     folders = [folder / name for folder in (stored_folder, fresh_folder)]
     inner_names = sorted(
         {

@@ -34,7 +34,11 @@ class Outcome:
     files: Mapping[str, bytes | Path] = field(default_factory=dict)
 
     def content(self, name: str) -> bytes:
-        """Return the bytes of file ``name``, read from the store if it is there."""
+        """Return the bytes of file ``name``, read from the store if it is there.
+
+        Raises:
+            KeyError: there is no such file.
+        """
         file = self.files[name]
         return file if isinstance(file, bytes) else file.read_bytes()
 
@@ -69,7 +73,11 @@ class PlainCell(Protocol):
 
     @property
     def parts(self) -> frozenset[str]:
-        """Names of the tables and files that a stored outcome must have to be used."""
+        """Names of the tables and files that a stored outcome must have to be used.
+
+        A table is named with '.parquet'. An outcome that is read from a disk has these
+        tables and files alone.
+        """
         return frozenset()
 
     def make_ready(self) -> None:
@@ -107,6 +115,9 @@ class Cell(PlainCell, Protocol):
 def digest_of(cell: Cell) -> str:
     """Return the digest of a cell, 32 hexadecimal digits: of its key, its kind, and the
     code that decides its outcome.
+
+    Raises:
+        TypeError: the key is nothing that JSON holds.
     """
     kind = type(cell)
     text = json.dumps(
@@ -125,8 +136,12 @@ _IMPORT = re.compile(r"^[ \t]*import (\w[\w.]*)", re.MULTILINE)
 
 @cache
 def code_digest(*modules: str) -> str:
-    """Return the SHA-256 over the sources of ``modules`` and of all that they import of
-    simshuffle, or of their own package where they are a plugin's.
+    """Return the SHA-256 (64 hexadecimal digits) over the sources of ``modules`` and of
+    all that they import of simshuffle, or of their own package where they are a
+    plugin's.
+
+    It is computed once in a process; later changes of the files go unseen. A docstring
+    and a comment count like code. The order of ``modules`` does not matter.
 
     Import statements are found wherever they stand, without importing. The YAML files
     in the folder of an imported package count too, such as the catalog. The engine and

@@ -36,8 +36,11 @@ system's.
 class CellTimes:
     """Times that cells of a kind take, as factors of their costs."""
 
-    factor: float = 1.0  # the median of what they took, over their costs
-    within: float = FACTOR  # 9 of 10 take as long by that factor, or less than it off
+    # the median of what they took, over their costs; above 1 is slower
+    factor: float = 1.0
+    # 9 of 10 take ``factor`` times their costs, up to this factor off either way; at least 1.5, and
+    # more where few cells are known
+    within: float = FACTOR
     count: int = 0  # cells that this rests on; 0 if none of that kind are known
 
     @classmethod
@@ -58,13 +61,19 @@ class CellTimes:
 
 
 def calibration_file() -> Path:
-    """Return the path of the file that keeps calibrations, which may not exist yet."""
+    """Return the path of the file that keeps calibrations, which may not exist yet.
+
+    It is below XDG_CACHE_HOME, or ~/.cache where that is not set.
+    """
     caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return caches / "simshuffle" / "calibration.json"
 
 
 def calibrations() -> Mapping[str, CellTimes]:
-    """Read the times of cells on this machine, by their kind; {} if none are known."""
+    """Read the times of cells on this machine, by their kind (`Cell.timed_as`).
+
+    {} if none are known. A kind with fewer than `MIN_CELLS` cells has the defaults.
+    """
     return {
         kind: CellTimes.from_ratios(ratios)
         for kind, ratios in _read_calibrations().items()
@@ -75,7 +84,8 @@ def note_cell_times(cell_times: Iterable[tuple[str, float, float]]) -> None:
     """Remember the times of cells in `calibration_file`, for later estimates.
 
     Of each kind the last `MAX_REMEMBERED` are kept. Cells of which both cost and time
-    are below `LEAST_SECONDS` are left out.
+    are below `LEAST_SECONDS`, or one is 0, are left out. A file of another version is
+    replaced. Where the file cannot be written, nothing is remembered, without a word.
 
     Args:
         cell_times: (kind, cost in s, seconds taken) of each cell.
@@ -103,7 +113,7 @@ def _read_calibrations() -> dict[str, list[float]]:
     """Return the ratios of times to costs of remembered cells, by their kind.
 
     {} where the file is missing, damaged, or of another version, whose costs may
-    differ.
+    differ. Ratios that are not positive and finite are left out; the latest come last.
     """
     with suppress(
         OSError, RuntimeError, ValueError, KeyError, TypeError, AttributeError

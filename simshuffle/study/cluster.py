@@ -36,11 +36,15 @@ class DaskCluster:
     """
 
     address: str  # of the scheduler, such as 'tcp://10.0.0.1:8786'
+    # why cells have no outcome, by digest; it grows over all calls of `do`
     lost: dict[str, Lost] = field(default_factory=dict)
 
     def resources(self) -> Resources:
-        """Return the number of workers; their memory is not known, and counts as
-        infinite.
+        """Return the number of workers, at least 1; their memory is not known, and
+        counts as infinite.
+
+        Raises:
+            InputError: no scheduler answers.
         """
         with self._client() as client:
             return Resources(math.inf, max(len(client.scheduler_info()["workers"]), 1))
@@ -51,9 +55,13 @@ class DaskCluster:
         """Run the cells on the workers, and yield each digest when its cell is done or
         lost.
 
+        Costly cells begin first. Shares of running cells are not told to ``watch``.
+
         Raises:
             InputError: no scheduler answers, or a worker's outcome is not in the store,
                 which is on disk.
+            Exception: what a worker raised beside errors of the cell, such as an
+                OSError where it cannot write.
         """
         with self._client() as client:
             ordered = sorted(cells, key=lambda digest: -cells[digest].cost)
@@ -109,6 +117,10 @@ class DaskCluster:
 
 
 def _attempt(cell: Cell, digest: str, store: Disk) -> Lost | None:
-    """Run a cell on a worker and store its outcome; return why it is lost, or None."""
+    """Run a cell on a worker and store its outcome; return why it is lost, or None.
+
+    Raises:
+        OSError: the outcome cannot be written.
+    """
     with _ONE_CELL_AT_A_TIME:
         return run_and_store(cell, digest, store, lambda share: None)

@@ -29,12 +29,14 @@ class Difference:
     file: str  # name of the file in the folder
     what: str  # the column of a table or the dotted key of other values; '' for the file itself
     rows: int  # number of rows that differ; 0 where there are no rows
-    of: int  # number of rows of both tables; 0 where there are no rows
+    of: int  # number of rows that both tables have; 0 where there are no rows
     # absolute, relative: the difference in the row with the largest relative one, which is a share
-    # of the larger of both; None but for two numbers
+    # of the larger of both; None but for two numbers, so also where one of them is missing
     absolute: float | None
     relative: float | None
-    where: str  # that row; of other values than numbers the first row that differs
+    # that row, as key=value or 'row NUMBER'; of other values than numbers the first row that
+    # differs; '' where there are no rows
+    where: str
     stored: Any  # the stored value in that row; of a file a description
     again: Any  # the recomputed value in that row; of a file a description
 
@@ -72,9 +74,11 @@ def compare_tables(
 
     Columns that a clock measured are left out. Rows are compared in their order, or by
     the key where their orders differ, which is a difference too; without a key, tables
-    of different lengths have that one difference alone. Numbers are equal if they
-    differ by no more than ``tolerance``, as a share of the larger one, or by no more
-    than `NOTHING`; with tolerance 0 they must be equal to the last bit.
+    of different lengths have that one difference alone. Rows whose key only one table
+    has are counted in one difference, and the common rows are compared; both tables are
+    loaded then. Numbers are equal if they differ by no more than ``tolerance``, as a
+    share of the larger one, or by no more than `NOTHING`; with tolerance 0 they must be
+    equal to the last bit. Two missing values are equal.
     """
     columns = {
         name: _ColumnDifferences(name)
@@ -129,8 +133,9 @@ def compare_values(
     """Return the differences of two mappings of plain values by dotted key.
 
     ``file`` is named in each difference. ``tolerance`` is a share of the larger number,
-    as in `compare_tables`; for other values types have to agree too. A missing key
-    counts as 'nothing'.
+    as in `compare_tables`; for other values types have to agree too, and numbers within
+    lists must be equal to the last bit. A missing key counts as 'nothing'. Differences
+    are sorted by key.
     """
     differences = []
     for key in sorted({*stored, *recomputed}):
@@ -163,6 +168,8 @@ def compare_files(
 ) -> list[Difference]:
     """Return the difference of two files if any byte differs; None stands for a missing
     file.
+
+    The list has at most one element, which names the first line that differs, from 1.
     """
     if stored == again:
         return []
@@ -185,8 +192,9 @@ def compare_files(
 class _ColumnDifferences:
     """Differences of one column: how many rows differ, and the row that differs most.
 
-    ``worst`` is absolute and relative difference, the row's label, the stored and the
-    recomputed value; the first row that differs where values are not numbers.
+    ``rows`` is how many rows differ. ``worst`` is absolute and relative difference, the
+    row's label, the stored and the recomputed value; the first row that differs where
+    values are not numbers. Where one number is missing, the differences are None.
     """
 
     def __init__(self, name: str) -> None:
@@ -209,7 +217,11 @@ class _ColumnDifferences:
         schema: Schema,
         tolerance: float,
     ) -> None:
-        """Compare rows of both tables that follow ``num_previous_rows`` others."""
+        """Compare rows of both tables that follow ``num_previous_rows`` others, and
+        update ``rows`` and ``worst``.
+
+        Both frames have as many rows.
+        """
         stored_values = stored_rows[self.name]
         recomputed_values = recomputed_rows[self.name]
         is_numeric = all(
@@ -255,6 +267,8 @@ class _ColumnDifferences:
 def _label_of_row(schema: Schema, row: pd.Series[Any], row_index: int) -> str:
     """Return the key of a row; without a key its number (from 1) and the values of the
     columns before the first one of kind 'real'.
+
+    ``row_index`` counts from 0.
     """
     kinds = [column.kind for column in schema.columns.values()]
     leading = [*schema.columns][
@@ -306,6 +320,9 @@ def _difference_of_file(file: str, stored: str, recomputed: str) -> Difference:
 def _same_order(key: Sequence[str], stored: LongTable, recomputed: LongTable) -> bool:
     """Return whether the rows of both tables have equal keys in equal order; True
     without a key.
+
+    Both tables have as many rows; else only the common pieces would be looked at. Keys
+    are compared as texts.
     """
     return not key or all(
         np.array_equal(
@@ -322,8 +339,10 @@ Numbers = NDArray[np.float64]
 
 
 def _unequal(a: Numbers, b: Numbers, tolerance: float) -> NDArray[np.bool_]:
-    """Mark the numbers that differ by more than the tolerance; two missing numbers are
-    equal.
+    """Mark the numbers that differ by more than the tolerance; two missing numbers
+    (NaN) are equal.
+
+    Two equal infinities count as different; tables and meta.json hold none.
     """
     with np.errstate(invalid="ignore"):
         distance = np.abs(a - b)
@@ -339,7 +358,9 @@ def _unequal(a: Numbers, b: Numbers, tolerance: float) -> NDArray[np.bool_]:
 
 
 def _relative(a: Numbers, b: Numbers) -> Numbers:
-    """Return differences as shares of the larger number; infinite where one is missing."""
+    """Return differences as shares of the larger magnitude; infinite where a number is
+    missing, or both are 0.
+    """
     with np.errstate(invalid="ignore", divide="ignore"):
         shares = np.abs(a - b) / np.fmax(np.abs(a), np.abs(b))
     return np.where(np.isnan(shares), np.inf, shares)

@@ -81,7 +81,7 @@ def run(
 
     A stage begins when the one before has ended. Within a stage SIGTERM counts as
     Ctrl-C. Cells may be lost where ``study.partial`` holds and not every cell of a
-    stage is lost.
+    stage is lost. No folder is written.
 
     Args:
         executor: runs the cells; this process if None.
@@ -176,7 +176,7 @@ def _collect_result(
     """Collect outcomes to a result, with its ``meta.json``.
 
     A study with partial results has ``state`` in it; '' stands for 'incomplete' if
-    cells are lost, else for 'finished'.
+    cells are lost, else for 'finished'. Facts replace ``request.asked`` of equal keys.
     """
     tables = study.collect(request.values, outcomes)
     files_in = {
@@ -207,7 +207,7 @@ def _collect_result(
 def _count_files(
     files_in: Mapping[str, Mapping[str, Any]], inputs: Mapping[str, Any]
 ) -> dict[str, int]:
-    """Count the files of a result in each of its folders."""
+    """Count the files of a result by folder; `INPUTS` is left out if it has none."""
     folders = {**files_in, **({INPUTS: inputs} if inputs else {})}
     return {folder: len(files) for folder, files in folders.items()}
 
@@ -328,7 +328,9 @@ def hold_folder(folder: Path) -> Iterator[None]:
 
 
 def _lock_file(lock: IO[str], path: Path) -> bool:
-    """Take the lock of a result folder; False if another process holds it."""
+    """Take the lock of a result folder; False if another process holds it, or the file
+    system has no locks.
+    """
     with suppress(OSError):
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         # whoever held it before may have removed it after it was opened here
@@ -378,7 +380,7 @@ def is_continuable(folder: Path, expected_fingerprint: str) -> bool:
 
 
 def read(study: Study[Any], folder: Path) -> Result:
-    """Read the result of a study from ``folder``.
+    """Read the result of a study from ``folder``; derived tables are not read.
 
     Raises:
         InputError: the result is of another kind, or a file is missing, damaged, or not
@@ -435,7 +437,8 @@ class _Meta(TypedDict):
 def _find_problems(study: Study[Any], meta: Meta) -> list[Problem]:
     """Return the problems of ``meta.json``; [] if there are none.
 
-    They are missing keys, values of wrong types, and numbers that are too large.
+    They are missing keys, values of wrong types, and numbers that are too large. Keys
+    that no type names are not checked for more than their numbers.
     """
     problems = []
     for kind in (_Meta, study.says):

@@ -43,11 +43,17 @@ class Executor(Protocol):
     ) -> Iterator[str]:
         """Run cells, by their digests, in any order; yield each digest when it is done
         or lost.
+
+        Nothing begins before the iterator is read. All of ``cells`` are run, stored
+        ones too.
         """
 
     @property
     def lost(self) -> dict[str, Lost]:
-        """The reason why a cell has no outcome, by the digest of the cell."""
+        """The reason why a cell has no outcome, by the digest of the cell.
+
+        It grows over all calls of `do`.
+        """
 
     def resources(self) -> Resources:
         """Return the memory (bytes) and the number of processes that cells may use."""
@@ -68,6 +74,9 @@ class SerialExecutor:
     ) -> Iterator[str]:
         """Run the cells in their order; yield each digest when its cell is done or
         lost.
+
+        Raises:
+            OSError: an outcome cannot be written.
         """
         for digest, cell in cells.items():
             watch.advance(digest, 0.0)
@@ -89,13 +98,14 @@ class ProcessExecutor:
     """
 
     count: int  # processes at once
-    memory: float | None = (
-        None  # bytes that cells may take at once; that of the machine if None
-    )
+    # bytes that cells may take at once; if None `SPARE_MEMORY` of what is free on the machine
+    memory: float | None = None
     lost: dict[str, Lost] = field(default_factory=dict)
 
     def resources(self) -> Resources:
-        """Return the memory that cells may take, and the number of processes at once."""
+        """Return the memory that one cell may take (all that is free, if none is
+        named), and the number of processes at once.
+        """
         return Resources(
             available_memory() if self.memory is None else self.memory, self.count
         )
@@ -105,8 +115,11 @@ class ProcessExecutor:
     ) -> Iterator[str]:
         """Run the cells in processes; yield each digest when its cell is done or lost.
 
+        ``at_once`` of ``watch`` is set. Cells that cannot be pickled are lost.
+
         Raises:
             TypeError: the store is in memory, which processes do not share.
+            OSError: an outcome cannot be written.
         """
         if isinstance(store, Memory):
             raise TypeError(
@@ -160,6 +173,8 @@ class ProcessExecutor:
 
         ``waiting`` is emptied. Cells whose process died are not yielded: its exit
         status, negative for a signal, is put into ``exit_status_of_dead`` by digest.
+        Where the server dies, all running cells count as killed by SIGKILL, and a new
+        server goes on with those that wait.
         """
         budget = (
             SPARE_MEMORY * available_memory() if self.memory is None else self.memory
@@ -210,7 +225,8 @@ class ProcessExecutor:
         """Choose the waiting cells that may begin now, in their order.
 
         They fit the free processes and the bytes of ``budget``; a cell that does not
-        fit is passed over. If none fits and nothing runs, it is the first.
+        fit is passed over. If none fits and nothing runs, it is the first, however
+        large. [] if none may begin before another ends.
         """
         chosen: list[str] = []
         free_processes = count - len(running)
@@ -262,16 +278,24 @@ class LocalExecutor:
     lost: dict[str, Lost] = field(default_factory=dict)
 
     def resources(self) -> Resources:
-        """Return the free memory of this machine, and the number of processes at once."""
+        """Return the bytes that are free on this machine, and the number of processes
+        at once.
+        """
         return Resources(available_memory(), self.count or usable_cores())
 
     def do(
         self, cells: Mapping[str, Cell], store: Store, watch: StageWatch
     ) -> Iterator[str]:
-        """Run the cells; yield each digest when its cell is done or lost.
+        """Run the cells, at least one; yield each digest when its cell is done or lost.
 
-        Processes are used where they save `WORTH_PROCESSES` s or more. At the end the
-        times of the cells are written to the user's cache folder.
+        Processes are used where they save `WORTH_PROCESSES` s or more by the cells'
+        costs, and their store must be on disk. At the end the times of the cells that
+        are not lost, over `crowding_of_cores`, are written to the user's cache folder;
+        not if the iterator is stopped before.
+
+        Raises:
+            TypeError: processes are worth it, but the store is in memory.
+            OSError: an outcome cannot be written.
         """
         count = min(self.count or usable_cores(), len(cells))
         # s of one core, less what is left if all processes share it equally
@@ -292,7 +316,10 @@ class LocalExecutor:
 
 
 def usable_cores() -> int:
-    """Return the number of cores that this process may use."""
+    """Return the number of cores that this process may use, by its affinity.
+
+    A limit of CPU time (control groups) does not count.
+    """
     return (
         len(os.sched_getaffinity(0))
         if hasattr(os, "sched_getaffinity")
@@ -301,7 +328,8 @@ def usable_cores() -> int:
 
 
 def crowding_of_cores() -> float:
-    """Return how many processes a core has had in the last minute, at least 1.
+    """Return how many processes a core has had on average in the last minute, at least
+    1.
 
     Cells take as many times longer, and will not where the others are gone. It is 1
     where the system does not tell.
@@ -364,7 +392,7 @@ class Workers:
             self._server.wait()
 
     def begin(self, digest: str, cell: Cell, store: Store) -> None:
-        """Start a process for a cell.
+        """Start a process for a cell; it is not waited for.
 
         Raises:
             ServerDied: there is no server any more.
@@ -381,7 +409,8 @@ class Workers:
         """Wait up to ``seconds`` for news; yield all that are there then, if any.
 
         Raises:
-            ServerDied: there is no server any more.
+            ServerDied: there is no server any more; the processes that it forked are
+                killed.
         """
         try:
             while self._connection.poll(seconds):

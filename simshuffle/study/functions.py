@@ -35,7 +35,8 @@ def function_of(verb: Verb[Any]) -> Callable[..., Result]:
     """Return the function of a verb, which takes its options and returns the result.
 
     It writes a result folder only to ``out``. Errors name its arguments in place of
-    options.
+    options. Its argument ``progress`` (True by default) has bars shown. Its signature,
+    name and docstring are those of the verb's options.
     """
     source = f"simshuffle.{verb.function}"
 
@@ -80,7 +81,7 @@ def _parameter(field: Field) -> inspect.Parameter:
 def type_of(field: Field) -> str:
     """Return the type of a field as a stub writes it, or as its option says.
 
-    A path may be a text, and a tuple of any length is a Sequence.
+    A path may be a text, and a tuple of any length is a Sequence. Names have no module.
     """
     if field.option.python:
         return field.option.python

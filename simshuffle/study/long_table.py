@@ -41,7 +41,10 @@ class TablePart:
 
     def pieces(self, columns: Sequence[str] | None) -> Iterator[pd.DataFrame]:
         """Yield the rows, a group of the file at a time; only ``columns`` if they are
-        given.
+        given, in the order of the table.
+
+        A column that is not there is left out without an error. There is at least one
+        piece, which may be empty.
         """
         for rows in self._groups(columns):
             if self.lead is None:
@@ -75,8 +78,8 @@ class TablePart:
 def _select_columns(
     requested: Sequence[str] | None, present: Iterable[str]
 ) -> list[str]:
-    """Return the names in ``present`` that are requested; every name if ``requested``
-    is None.
+    """Return the names in ``present`` that are requested, in the order of ``present``;
+    every name if ``requested`` is None.
     """
     return [name for name in present if requested is None or name in requested]
 
@@ -108,6 +111,8 @@ class LongTable:
     def with_leading_columns(self, lead: pd.DataFrame) -> LongTable:
         """Return the table with the columns of ``lead`` in front, whose one row is
         repeated in every row.
+
+        Nothing is read or copied. Leading columns that a part has already are replaced.
         """
         return LongTable(
             tuple(TablePart(part.rows, lead, part.holder) for part in self.parts)
@@ -116,7 +121,10 @@ class LongTable:
     def pieces(self, columns: Sequence[str] | None = None) -> Iterator[pd.DataFrame]:
         """Yield the rows in their order, `ROWS_AT_ONCE` together, and the remaining
         ones last; only ``columns`` if they are given. There is at least one piece,
-        which may be empty.
+        which may be empty. Every piece is numbered from 0.
+
+        Columns keep the order of the table; one that is not there is left out without
+        an error.
         """
         groups = _Groups()
         for part in self.parts:
@@ -131,7 +139,10 @@ class LongTable:
         )
 
     def distinct(self, columns: Sequence[str]) -> pd.DataFrame:
-        """Return each combination of values in these columns once, with these alone."""
+        """Return each combination of values in these columns once, with these alone.
+
+        They are in the order in which they come first; the index may have gaps.
+        """
         pieces = [piece.drop_duplicates() for piece in self.pieces(columns)]
         return stack_tables(pieces).drop_duplicates()
 
@@ -188,7 +199,8 @@ def join_tables(tables: Iterable[LongTable]) -> Table:
 def is_same_table(a: LongTable, b: LongTable) -> bool:
     """Return whether two tables hold equal rows, to the last bit.
 
-    Missing values equal each other, and a category equals its text.
+    Columns must have equal names, order and types. Missing values equal each other, and
+    a category equals its text.
     """
 
     def plain(piece: pd.DataFrame) -> pd.DataFrame:
@@ -226,9 +238,11 @@ class _Groups:
             self._num_pending += len(piece)
 
     def flush(self) -> Iterator[pd.DataFrame]:
-        """Yield the rows that fill no group, if there are any.
+        """Yield the rows that fill no group, if there are any; nothing if no frame was
+        added.
 
-        Where no rows were added but an empty frame, it is that frame.
+        Where no rows were added but an empty frame, it is that frame. The rows stay
+        pending: to be called once.
         """
         if self._pending:
             yield stack_tables(self._pending)
@@ -247,7 +261,8 @@ class Growing:
     def add(self, piece: pd.DataFrame) -> None:
         """Add rows at the end. At most `ROWS_AT_ONCE` of them stay in memory.
 
-        Others are written to a temporary file.
+        Others are written to a temporary file. ``piece`` is copied. Columns and types
+        must be those of the first rows.
         """
         for group in self._groups.add(piece):
             if self._folder is None or self._file is None:
@@ -259,6 +274,8 @@ class Growing:
         """Return all rows that were added, at least one piece; to be called once, at
         the end. The file of a long table is deleted when nobody refers to the table any
         more.
+
+        It is a frame up to `ROWS_AT_ONCE` rows, else a `LongTable`.
         """
         last_groups = list(self._groups.flush())
         if self._file is None:
@@ -289,7 +306,7 @@ class _File:
         self._writer: pq.ParquetWriter | None = None
 
     def write(self, group: pd.DataFrame) -> None:
-        """Add a group of rows."""
+        """Add a group of rows; the first one decides columns and types."""
         if self._writer is None:
             schema = pa.Schema.from_pandas(group.head(0), preserve_index=False)
             text_columns = [
@@ -313,7 +330,8 @@ class _File:
 def write_parquet(pieces: Iterable[pd.DataFrame], path: Path) -> None:
     """Write the pieces of a table to a Parquet file, a group of rows each.
 
-    There is at least one piece, from which the types of the columns are taken.
+    There is at least one piece; the types of the columns are those of the first. An
+    older file is replaced. An index is not written.
     """
     file = _File(path)
     try:

@@ -28,7 +28,9 @@ RequestsByRun = Mapping[str, Flat]  # what was asked of each run, by its name
 def flat(value: Any, key: str = "") -> dict[str, Any]:
     """Return nested plain values by dotted key; a list without mappings is one value.
 
-    Elements of other lists are numbered from 0. ``key`` stands before all keys.
+    Elements of other lists are numbered from 0. ``key`` stands before all keys. An
+    empty mapping is one value, too. A ``value`` that is no mapping gives {} without a
+    ``key``.
     """
     if isinstance(value, list) and any(isinstance(element, dict) for element in value):
         value = dict(enumerate(value))
@@ -44,8 +46,12 @@ def match_runs(a: Mapping[str, Flat], b: Mapping[str, Flat]) -> dict[str, str]:
     """Match runs of A to runs of B; return names of B by names of A.
 
     Runs of one name match. The others match if they are of one strategy, those first
-    that differ in the fewest keys, unless there are more than `MAX_PAIRS` pairs. A
-    single run of A and a single one of B always match.
+    that differ in the fewest keys, unless there are more than `MAX_PAIRS` pairs of runs
+    in all. A single run of A and a single one of B always match. No run of B is matched
+    twice, and runs of A without a match have no key. The order is that of A.
+
+    ``a`` and ``b`` are what was asked of each run, flat, by its name; {} where that is
+    not known.
     """
     pairs = {name: name for name in a if name in b}
     if not pairs and len(a) == len(b) == 1:
@@ -70,8 +76,8 @@ def match_runs(a: Mapping[str, Flat], b: Mapping[str, Flat]) -> dict[str, str]:
 def _strategy(name: str, request: Flat) -> str:
     """Return the strategy of a run; '' for a document that is no run.
 
-    If only the name of the run is known, it is the name up to its first hyphen or
-    space.
+    If only the name of the run is known (``request`` is empty), it is the name up to
+    its first hyphen or space.
     """
     return str(request.get(STRATEGY, "") if request else re.split(r"[-\s]", name)[0])
 
@@ -79,7 +85,8 @@ def _strategy(name: str, request: Flat) -> str:
 def _differing_keys(a: Flat, b: Flat) -> list[str]:
     """Return the keys whose values differ, in the order of `_sort_key`.
 
-    The keys 'name' and 'description' are left out.
+    The keys 'name' and 'description' are left out. A key that only one side has
+    differs, even from None.
     """
     keys = [
         key
@@ -104,6 +111,8 @@ def _decisive_keys(a: Flat, b: Flat) -> list[str]:
 def _is_source_of_number(key: str, *values: Any) -> bool:
     """Return whether a key says where numbers are from. A ``source`` of another
     meaning, such as the tier that a strategy reads from, is a single word.
+
+    ``values`` are the values of the key on both sides, None where a side lacks it.
     """
     *above, last = key.split(".")
     are_single_words = all(value is None or " " not in str(value) for value in values)
@@ -124,7 +133,7 @@ def describe_pairs(
     """Describe in sentences how runs of different names are matched.
 
     Further ones name the runs that have no counterpart, and say why where no run has
-    one.
+    one. [] if every run has a counterpart of its name. ``pairs`` is from `match_runs`.
     """
     notes = []
     names_by_keys: dict[tuple[str, ...], list[str]] = {}
@@ -172,7 +181,7 @@ def pair_names(
     a: Sequence[str], b: Sequence[str], noun: str
 ) -> tuple[dict[str, str], list[str]]:
     """Pair names of A with names of B: equal names, and then the others in their order
-    if they are equally many.
+    if they are equally many; else the others stay without a counterpart.
 
     Args:
         noun: plural noun of the named things, for the notes.
@@ -204,10 +213,12 @@ def table_of_differing_requests(
 ) -> pd.DataFrame:
     """Return a table of the keys in which the requests of matched runs differ.
 
-    Columns are run, key, a, b. A difference that all runs share is one row, of run '';
-    others are a row for each run. Where runs have no counterpart, rows of run '' have
-    the values that all runs of A have, beside those that all runs of B have. Sources of
-    numbers stand last.
+    Columns are run (its name in A), key, a, b (values, None where a side lacks the
+    key). A difference that all matched runs share is one row, of run ''; others are a
+    row for each run. Where runs have no counterpart, rows of run '' follow for keys
+    without a row: the value that all runs of A have, or the list of their values,
+    beside that of B. If the strategy is among these keys, its other keys are left out.
+    Rows are sorted as in `_FIRST`; sources of numbers stand last.
     """
     runs_by_difference: dict[tuple[str, str, str], list[tuple[str, Any, Any]]] = {}
     for name, name_b in pairs.items():
@@ -243,7 +254,7 @@ def table_of_differing_requests(
 
 def _merge_requests(requests: RequestsByRun) -> Flat:
     """Return for each key the value of all runs that have it, or the list of their
-    values.
+    distinct values.
     """
     merged = {}
     for key in dict.fromkeys(key for run in requests.values() for key in run):

@@ -176,7 +176,8 @@ class Field:
     def read(self, written: Any) -> Any:
         """Return the value of the words that are written on a command line.
 
-        Words stay as they are where nothing converts them, and so do None and [].
+        Words stay as they are where nothing converts them, and so do None and []. A
+        list of numbers or choices is split at commas; its pieces are still texts.
         """
         convert = self.option.read or (between_commas if self.is_list else None)
         return written if convert is None or written in (None, []) else convert(written)
@@ -190,6 +191,8 @@ class Field:
 def between_commas(texts: Iterable[str]) -> list[str]:
     """Return the pieces between the commas of the words of an option, each once, in
     order.
+
+    Spaces around them are dropped, and empty pieces too.
     """
     pieces = (piece.strip() for text in texts for piece in text.split(","))
     return list(dict.fromkeys(filter(None, pieces)))
@@ -199,7 +202,7 @@ def fields_of(record: type) -> tuple[Field, ...]:
     """Return the fields of a record in the order of the help.
 
     It is arguments, the record's own options, the scenario's --set, the options that
-    verbs share.
+    verbs share. Every field must be annotated with an `Option`.
     """
     hints = get_type_hints(record, include_extras=True)
     record_fields = []
@@ -212,6 +215,7 @@ def fields_of(record: type) -> tuple[Field, ...]:
         record_fields.append(Field(field.name, kind, option, default))
 
     def rank(field: Field) -> tuple[bool, bool, bool]:
+        """Return the sort key of a field in the help."""
         return (
             not isinstance(field.option, Argument),
             field.name in SHARED,
@@ -226,12 +230,17 @@ def fill_options(
 ) -> OptionsT:
     """Return the record with those values, by the names of fields.
 
+    Fields without a value have their default. Values are converted where pydantic can:
+    '3' to 3.
+
     Args:
+        values: by the names of fields; names that are no field are left out, without an
+            error.
         source: who gives the values: `COMMAND_LINE`, or the name of a function.
 
     Raises:
-        InputError: names all values of a wrong type, out of range, or outside the
-            choices.
+        InputError: names all values of a wrong type or missing ones; or else all out of
+            range, or outside the choices.
     """
     from pydantic import TypeAdapter, ValidationError  # noqa: PLC0415 - see above
 
@@ -256,7 +265,7 @@ def fill_options(
 def refuse_value(field: Field, rule: str, value: Any) -> Problem:
     """Return the problem of a value that breaks ``rule``; nothing is raised.
 
-    Where the option has choices, the rule is that it must be one of these.
+    Where the option has choices, ``rule`` is replaced: it must be one of these.
     """
     remedy = "Give a value that obeys the rule."
     if choices := field.option.choices:
@@ -295,8 +304,8 @@ def _problems(field: Field, options: Options) -> Iterator[Problem]:
 def rephrase_error(error: InputError, source: str) -> InputError:
     """Return an error of the command line in the words of ``source``.
 
-    A function has arguments in place of options. Errors of other sources are returned
-    as they are.
+    A function has arguments in place of options. Only paths and remedies are rewritten.
+    Errors of other sources than the command line are returned as they are.
     """
     if source == COMMAND_LINE or error.source != COMMAND_LINE:
         return error
@@ -325,8 +334,8 @@ def _write_argument(match: re.Match[str]) -> str:
 
 
 def own_values(options: Options) -> dict[str, Any]:
-    """Return the values of a record's own fields, by name, without those that all verbs
-    share.
+    """Return the values of a record's own fields, by name, without those that verbs
+    share (`SHARED`).
     """
     names = (
         field.name for field in dataclasses.fields(options) if field.name not in SHARED
@@ -337,7 +346,8 @@ def own_values(options: Options) -> dict[str, Any]:
 def plain_type(kind: Any) -> tuple[Any, bool]:
     """Return a type without None, and whether it may be None.
 
-    The type is Any where several are left.
+    The type is Any where several are left beside None. A union without None is returned
+    as it is.
     """
     parts = [part for part in get_args(kind) if part is not type(None)]
     if get_origin(kind) is not None and type(None) in get_args(kind):

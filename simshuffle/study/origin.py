@@ -23,7 +23,12 @@ def describe_origin() -> dict[str, Any]:
     changed.
 
     It does not describe the result, so fingerprints leave it out, and comparisons of
-    results too.
+    results too. The command is that of this process (`sys.argv`), whatever it runs.
+
+    Returns:
+        ``command``, ``date`` (ISO 8601), ``commit`` (left out where there is none), and
+        ``machine`` with ``processor``, ``cores`` (those this process may use) and
+        ``platform``.
     """
     program, *words = sys.argv or [""]
     name = Path(program).name
@@ -43,8 +48,8 @@ def describe_origin() -> dict[str, Any]:
 
 
 def _commit() -> str:
-    """Return the commit of the working directory; '' without git, or outside a
-    repository.
+    """Return the commit of the working directory, 40 digits, with '-dirty' where files
+    are changed; '' without git, outside a repository, or if git takes too long.
     """
     words = ("describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")
     try:

@@ -62,7 +62,8 @@ class Performance:
         return self.own_teller or _teller.get()
 
     def result(self) -> tuple[Result, Path | None]:
-        """Find or compute the result; return it, and its folder if it has one.
+        """Find or compute the result; return it, and its folder, or None if it has
+        none.
 
         The folder of a measurement is held meanwhile. What the verb writes beside a
         result is written.
@@ -71,6 +72,8 @@ class Performance:
             SimshuffleError: the request is not valid, the folder cannot be used, or the
                 study fails.
             Stopped: it was interrupted, and some outcomes are stored.
+            Interrupted: it was interrupted, and no outcome is stored or there is no
+                folder.
         """
         token = _teller.set(self.teller)
         # the folder is held while something is measured for it
@@ -89,10 +92,12 @@ class Performance:
     ) -> tuple[Result, Path | None]:
         """Return the result of a request that is made already, and its folder or None.
 
-        A folder that holds the result already is read, unless ``options.force``.
+        A folder that holds the result already is read, unless ``options.force``. A new
+        result is written to its folder, and outcomes of cells to `CELLS` beside it.
+        What the verb writes beside a result is not written.
 
         Raises:
-            SimshuffleError, Stopped: as of `result`.
+            SimshuffleError, Stopped, Interrupted: as of `result`.
         """
         if request.about:
             self.teller.say(request.about)
@@ -132,8 +137,9 @@ class Performance:
     def _choose_folder(
         self, study: Study[Any], request: Request[Any], expected_fingerprint: str
     ) -> Path | None:
-        """Return the folder of the result: the requested one, or one named after verb
-        and request; None if the result has no folder.
+        """Return the folder of the result: the requested one, or one in ``results`` of
+        the working directory, named after verb and request; None if the result has no
+        folder.
         """
         if self.options.out is not None or not (self.writes_folder and self.verb.kept):
             return self.options.out
@@ -156,8 +162,11 @@ class Performance:
         """Run the study and write its result folder.
 
         Raises:
+            InputError: the folder holds something that may not be replaced, or another
+                process holds it.
             Stopped: it was interrupted after some cells; the result so far, if there is
-                one, is written to a folder that is empty or held an earlier part.
+                one, is written, without figures, to a folder that is empty or held an
+                earlier part.
             Interrupted: no cell was done.
         """
         replace = self.options.force or engine.is_continuable(
@@ -193,6 +202,9 @@ class Performance:
     ) -> Result:
         """Run the study without a result folder; the outcomes of its cells are deleted
         with the result.
+
+        They lie in a temporary folder, which is deleted at once if the study fails or
+        is interrupted.
         """
         folder = Path(tempfile.mkdtemp(prefix="simshuffle-"))
         try:
@@ -217,6 +229,8 @@ class Performance:
     def _executor(self, at_once: int | None) -> Executor:
         """Return the executor: a Dask cluster if a scheduler is named, else this
         machine.
+
+        With a scheduler the number of processes does not count.
 
         Args:
             at_once: processes where the options name no number; None for one on each
@@ -244,7 +258,8 @@ class Performance:
 
         It is ``disk``; but memory where the first stage is the only one, has a single
         cell that is not stored, and runs on this machine: its result is its only
-        outcome.
+        outcome. Studies with partial results always have ``disk``, and studies without
+        stages memory.
         """
         if not study.stages:
             return Memory()

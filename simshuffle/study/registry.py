@@ -39,7 +39,9 @@ PACKAGE = Path(__file__).parents[1]
 
 
 def _modules(pattern: str) -> list[Any]:
-    """Import the modules of studies and extensions whose file names match ``pattern``."""
+    """Import the modules of studies and extensions whose file names match ``pattern``,
+    sorted by the name of their folder.
+    """
     files = [
         path.relative_to(PACKAGE.parent).with_suffix("")
         for folder in ("studies", "extensions")
@@ -61,7 +63,10 @@ def own_verbs() -> dict[str, Verb[Any]]:
 
 @cache
 def merge_extensions() -> Extension:
-    """Return all that extensions add, as one extension."""
+    """Return all that extensions of this package add, as one extension.
+
+    Of equal names the last one stands, by the names of the folders.
+    """
     parts = [module.EXTENSION for module in _modules("extension.py")]
     return Extension(
         **{
@@ -85,7 +90,8 @@ def commands() -> Iterator[tuple[str, Any]]:
 def verbs() -> dict[str, Verb[Any]]:
     """Return every verb that makes a result, by name, also of plugins.
 
-    A plugin's verb replaces an own one of equal name.
+    A plugin's verb replaces an own one of equal name. Errors of a plugin that cannot be
+    imported pass.
     """
     return own_verbs() | _by_name(
         plugin.load() for plugin in entry_points(group=PLUGINS)

@@ -46,6 +46,7 @@ __all__ = [
     "spent",
     "text",
 ]
+# ends are looked up in this order: longer ones stand before those that they end in
 UNITS = {"_bytes_per_s": "bytes/s", "_per_s": "1/s", "_s": "s", "nbytes": "bytes"}
 """What the name of a column says of its unit, by its end or, for bytes, its beginning."""
 
@@ -73,7 +74,7 @@ class Schema:
         """Check the names and the values of the columns of ``table``, and its key.
 
         Columns have to be these in this order, values such as each may hold, and keys
-        may not come twice.
+        may not come twice within ``table``.
 
         Args:
             source: the file, for the error.
@@ -143,16 +144,21 @@ class Schema:
     def framed(self, rows: Sequence[Any]) -> pd.DataFrame:
         """Return the table of these rows with all columns; missing values are NaN.
 
-        Rows are mappings by column, or sequences in the order of the columns.
+        Rows are mappings by column, or sequences in the order of the columns. Keys of a
+        mapping that are no column are left out without an error. Nothing is checked.
         """
         return pd.DataFrame(rows, columns=list(self.columns))
 
     def empty(self) -> pd.DataFrame:
-        """Return the table without rows."""
+        """Return the table without rows; all columns are of objects."""
         return self.framed([])
 
     def write(self, table: Table, stem: Path) -> Path:
         """Write ``table`` to ``stem`` with the suffix; return the path.
+
+        An older file is replaced. For CSV a long table is loaded; to Parquet it is
+        written and checked piece by piece, so that a part of the file may be left after
+        an error, and a key that comes again in another piece is not found.
 
         Raises:
             InputError: as of `check`: a study made a table that it did not describe.
@@ -171,7 +177,7 @@ class Schema:
         return path
 
     def _check_pieces(self, table: LongTable, source: str) -> Iterator[pd.DataFrame]:
-        """Yield the pieces of a table without key, each checked by `check`."""
+        """Yield the pieces of a long table, each checked by `check` by itself."""
         num_previous_rows = 0
         for piece in table.pieces():
             self.check(piece, source, num_previous_rows)
@@ -182,8 +188,11 @@ class Schema:
         """Read the table at ``stem``, with its numbers to the last bit.
 
         An empty text stays one. Columns that earlier versions lack are filled in, see
-        ``newer`` and ``absent``. A table without key of more than `ROWS_AT_ONCE` rows
-        is checked piece by piece, and not loaded.
+        ``newer`` and ``absent``. Counts that may be empty are floats in a CSV file.
+
+        A table in Parquet without key of more than `ROWS_AT_ONCE` rows is checked piece
+        by piece, and not loaded: a `LongTable`. It must have all columns; none are
+        filled in.
 
         Raises:
             InputError: the table cannot be read, or `check` refuses it.
@@ -215,6 +224,8 @@ class Schema:
 
     def _csv(self, path: Path) -> pd.DataFrame:
         """Read a CSV file with the types of the columns.
+
+        Columns that the schema does not name are read too, with a type of their own.
 
         Raises:
             InputError: its end is cut off.
@@ -276,7 +287,10 @@ def _sample(values: pd.Series[Any]) -> str:
 
 
 def unit_of(name: str) -> str:
-    """Return the unit in the name of a column, such as 's'; '' if it names none."""
+    """Return the unit in the name of a column, as in `UNITS`; '' if it names none.
+
+    'nbytes' counts only where the name begins with it.
+    """
     if name.startswith("nbytes"):
         return UNITS["nbytes"]
     return next((unit for end, unit in UNITS.items() if name.endswith(end)), "")

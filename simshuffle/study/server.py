@@ -83,7 +83,8 @@ def serve(descriptor: int) -> None:
 def _fork_process(order: CellOrder, parent: Connection, processes: _Processes) -> None:
     """Fork a process that runs the ordered cell, and add it to ``processes``.
 
-    What the cell needs is loaded here before, once for all processes.
+    What the cell needs is loaded here before, once for all processes. A cell that
+    cannot be loaded is forked all the same: its process tells the error.
     """
     with suppress(
         Exception
@@ -125,7 +126,10 @@ def _forward_news(
 
 
 def _stop_processes(processes: _Processes) -> None:
-    """End all processes, SIGTERM first and SIGKILL after `GRACE` s, and this one."""
+    """End all processes, SIGTERM first and SIGKILL after `GRACE` s, and this one.
+
+    Does not return.
+    """
     remaining = {process_id for _, process_id in processes.values()}
     for process_id in remaining:
         os.kill(process_id, signal.SIGTERM)
@@ -143,13 +147,17 @@ def _stop_processes(processes: _Processes) -> None:
 
 
 def _run_cell(order: CellOrder, server: Connection) -> None:
-    """Run a cell in a process of its own, which ends with it; does not return."""
+    """Run a cell in a process of its own, which ends with it; does not return.
+
+    Its outcome goes to the store; news of it go to ``server``. A cell that is
+    interrupted sends no last news, and the exit status is 1.
+    """
     from simshuffle.study.store import Lost, run_and_store  # noqa: PLC0415 - where it is needed
 
     last_report = [0.0]
 
     def tell(share: float) -> None:
-        """Send the share that is done, at most every `MOMENT` s."""
+        """Send the share that is done; one within `MOMENT` s of the last is dropped."""
         now = monotonic()
         if now - last_report[0] >= MOMENT:
             last_report[0] = now

@@ -45,6 +45,9 @@ class Resources(NamedTuple):
 def check_size(cells: Collection[Cell], resources: Resources) -> None:
     """Check that each of the cells has enough memory, and all end within `LONGEST_S`.
 
+    Without cells nothing is checked. Memory is checked for the largest cell alone, not
+    for cells that run at once.
+
     Times are the costs, times what such cells took on this machine over their costs, at
     most `MAX_SLOWNESS`. Cells share ``resources.at_once`` processes.
 
@@ -84,7 +87,8 @@ def _gb(nbytes: float) -> str:
 
 
 def available_memory() -> float:
-    """Return the bytes that new processes can take; infinite where none are known.
+    """Return the bytes that new processes can take; infinite where none are known, and
+    negative where a limit is exceeded.
 
     It is the memory that the system calls available, or what a limit of the control
     group or its parents leaves, if that is less.
@@ -117,7 +121,9 @@ def _read_memory_stat(group: Path, name: str) -> float:
 
 def _find_control_groups() -> list[Path]:
     """Return the folders of the control groups of this process that may limit its
-    memory.
+    memory, its own group and all around it.
+
+    Some may not exist.
     """
     folders = [CONTROL_GROUPS, CONTROL_GROUPS / "memory"]
     with suppress(OSError):

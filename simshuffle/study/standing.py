@@ -24,12 +24,14 @@ class Standing:
     """Progress of the cells of a stage."""
 
     done: int  # cells whose outcome is there, those that were kept from before included
-    total: int  # cells
-    share: float  # of the work of this session that is done, from 0 to 1, by the cells' costs
+    total: int  # cells of the stage
+    # of the work of this session that is done, from 0 to 1, by the cells' costs; stages before and
+    # after count too
+    share: float
     # s until all are done, by the cells' costs, calibrated, and what they took so far; None while
     # nothing is known of it
     left_s: float | None
-    # share done of each cell that is being done, by its label
+    # share done of each cell that is being done, by its label; cells of an equal label are one
     running: Mapping[str, float]
 
 
@@ -68,6 +70,7 @@ def _share_teller(noun: str, progress: Progress) -> Callable[[float], None]:
     start = monotonic()
 
     def tell(share: float) -> None:
+        """Tell ``progress`` the share that is done, from 0 to 1."""
         progress(
             Standing(
                 0,
@@ -111,8 +114,9 @@ def listen_to_progress(progress: Progress | None) -> Iterator[None]:
 def share_teller(noun: str) -> Callable[[float], None]:
     """Return a function that tells the listener which share of ``noun`` is done.
 
-    ``noun`` is something that is no cell, and begins now. Without a listener
-    (`listen_to_progress`) the function does nothing.
+    ``noun`` is something that is no cell, and begins now. The share is from 0 to 1.
+    Without a listener now (`listen_to_progress`) the function does nothing, even if one
+    comes later.
     """
     progress = _listener.get()
     return (lambda share: None) if progress is None else _share_teller(noun, progress)
@@ -152,7 +156,7 @@ class StageWatch:
 
     def __post_init__(self) -> None:
         """Take the costs of the cells, corrected by the times that are known of their
-        kinds.
+        kinds (`calibrations`), and correct ``later_cost`` alike.
 
         The time of the stage begins.
         """
@@ -184,7 +188,11 @@ class StageWatch:
         self.tell()
 
     def end(self, digest: str) -> None:
-        """Note that a cell is done, or lost, and the s that it took; tell progress."""
+        """Note that a cell is done, or lost, and the s that it took; tell progress.
+
+        A second call for a cell changes nothing. ``took`` has no cell of which
+        `advance` was never called.
+        """
         self._count_busy()
         self._last_advance = self._counted_until
         if digest not in self.ended:
@@ -195,7 +203,7 @@ class StageWatch:
         self.tell()
 
     def drop(self, digest: str) -> None:
-        """Note that a cell has stopped and is to be run again."""
+        """Note that a cell has stopped and is to be run again, from its beginning."""
         self._count_busy()
         self.shares.pop(digest, None)
         self._start_of_cell.pop(digest, None)
@@ -212,7 +220,7 @@ class StageWatch:
     def tell(self) -> None:
         """Tell progress how far the cells are, and add this stage to ``past``.
 
-        Nothing is done where nobody listens.
+        Nothing is done where nobody listens: ``past`` stays as it was, too.
         """
         if self.progress is None:
             return
@@ -353,7 +361,9 @@ def _in_notebook() -> bool:
 
 
 def duration(seconds: float) -> str:
-    """Return a duration in words: '40 s' below 90 s, '12 min' below 90 min, '3.4 h'."""
+    """Return a duration in words: '40 s' below 90 s, '12 min' below 90 min, else hours
+    with a decimal: '3.4 h'.
+    """
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
@@ -365,7 +375,10 @@ def plural(noun: str) -> str:
 
 
 def _describe_progress(noun: str, standing: Standing) -> str:
-    """Return how many cells are done, and the remaining time, in words."""
+    """Return how many cells are done, and the remaining time, in words.
+
+    A single cell is called ``noun`` alone. Less than 1 s is not told.
+    """
     # below 1 s nothing is promised: what is found is still to be written
     left_s = standing.left_s or 0.0
     remaining = f", about {duration(left_s)} left" if left_s >= 1.0 else ""
@@ -381,6 +394,7 @@ def _write_lines(noun: str) -> Progress:
     next_line = [monotonic() + FIRST_LINE]
 
     def tell(standing: Standing) -> None:
+        """Write a line if it is time for one."""
         if monotonic() >= next_line[0]:
             next_line[0] = monotonic() + SECONDS_BETWEEN_LINES
             running = ", ".join(
@@ -396,7 +410,8 @@ def _write_lines(noun: str) -> Progress:
 def _show_bars(noun: str) -> Iterator[Progress]:
     """Show bars: one for the study, and one for each of `MAX_BARS` running cells.
 
-    A study of a single cell has the bar of the cell alone. Bars vanish at the end.
+    A study of a single cell has the bar of the cell alone. Further cells are not shown.
+    Bars are on standard error, and vanish at the end.
     """
     from rich import progress as rich  # noqa: PLC0415 - where something is shown
     from rich.console import Console  # noqa: PLC0415
@@ -411,6 +426,7 @@ def _show_bars(noun: str) -> Iterator[Progress]:
         tasks: dict[str, rich.TaskID] = {}
 
         def tell(standing: Standing) -> None:
+            """Update the bars; add and remove those of cells."""
             if standing.total > 1:
                 if "" not in tasks:
                     tasks[""] = bars.add_task(noun, total=1.0)

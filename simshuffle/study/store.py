@@ -82,7 +82,9 @@ class Disk:
     def get(self, digest: str, parts: frozenset[str]) -> Outcome | None:
         """Return the outcome with the tables and files ``parts``; tables are unloaded.
 
-        None if it is missing, or if anything in it is not as it was written.
+        None if it is missing, or if its values or one of ``parts`` are not as they were
+        written. Other tables and files are left out. Files are paths in the store.
+        Values are as JSON gives them back: tuples are lists, and keys texts.
         """
         entry = self._read(digest)
         if entry is None or not parts <= set(entry["files"]):
@@ -103,7 +105,16 @@ class Disk:
         return Outcome(entry["values"], LazyTables(tables), files)
 
     def add(self, digest: str, outcome: Outcome) -> None:
-        """Store an outcome; a second one of an equal digest replaces the first."""
+        """Store an outcome; a second one of an equal digest replaces the first.
+
+        Files that are paths are linked where that is possible, so that nobody may
+        change them afterwards. If another process stores tables and files at the same
+        time, either's may stay.
+
+        Raises:
+            OSError: the folder cannot be written.
+            TypeError: values are nothing that JSON holds.
+        """
         entry = self._entry(digest)
         folder = self._folder(digest)
         entry.parent.mkdir(parents=True, exist_ok=True)
@@ -143,7 +154,7 @@ class Disk:
         shutil.rmtree(self._folder(digest), ignore_errors=True)
 
     def digests(self) -> Iterator[str]:
-        """Yield the digests of all outcomes."""
+        """Yield the digests of all outcomes, sorted; none if there is no folder."""
         for group in sorted(self.root.glob("??")):
             yield from sorted(path.stem for path in group.glob("[!.]*.json"))
 
@@ -179,7 +190,8 @@ Store = Memory | Disk  # where outcomes are kept
 def write_file(content: bytes | Path, path: Path) -> None:
     """Write ``path``: the bytes ``content``, or the content of another file.
 
-    That file is linked where the file system has hard links, else copied.
+    That file is linked where the file system has hard links, else copied. A linked file
+    changes with the other one.
     """
     if isinstance(content, bytes):
         path.write_bytes(content)
@@ -206,9 +218,9 @@ class Lost:
     """The reason why a cell has no outcome."""
 
     cause: str  # a sentence for people
-    error: SimshuffleError | None = (
-        None  # what the cell raised; None where its process died
-    )
+    # what the cell raised; None where it raised another kind of error, its process died, or it
+    # could not be sent to one
+    error: SimshuffleError | None = None
 
 
 _store: ContextVar[Store | None] = ContextVar("where outcomes are kept", default=None)
@@ -219,7 +231,10 @@ def run_inner_cell(cell: Cell) -> Outcome:
 
     It is kept in the store of the running cell, and read from there if it is stored: a
     search that was interrupted finds the simulations it has done. Outside of a running
-    cell nothing is kept.
+    cell nothing is kept. A damaged outcome is computed again.
+
+    Raises:
+        SimshuffleError: the cell cannot be done; whatever else it raises passes, too.
     """
     store = _store.get()
     digest = digest_of(cell)
@@ -234,8 +249,11 @@ def run_inner_cell(cell: Cell) -> Outcome:
 def run_and_store(cell: Cell, digest: str, store: Store, tell: Tell) -> Lost | None:
     """Run a cell and store its outcome; return None, or why there is no outcome.
 
+    The cell runs even if its outcome is stored already.
+
     Raises:
-        OSError: the outcome cannot be written; other errors of a cell make it lost.
+        OSError: the outcome cannot be written, or the cell raised it; other errors of a
+            cell make it lost. KeyboardInterrupt passes.
     """
     token = _store.set(store)
     try:

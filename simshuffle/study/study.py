@@ -205,7 +205,9 @@ def fingerprint(study: Study[V], request: Request[V]) -> str:
 
 
 def code_of_study(study: Study[Any]) -> str:
-    """Return the SHA-256 of the code that decides a study's results (64 digits)."""
+    """Return the SHA-256 of the code that decides a study's tables (64 digits), beside
+    that of its cells.
+    """
     return code_digest(*(study.decides or (study.collect.__module__,)))
 
 
@@ -222,7 +224,7 @@ def documents_with_details(
 
 
 def versions(names: Iterable[str]) -> dict[str, str]:
-    """Return the versions of simshuffle, Python and packages, by name."""
+    """Return the versions of simshuffle, Python and installed packages, by name."""
     version_of_name = {"simshuffle": __version__, "python": platform.python_version()}
     return version_of_name | {name: version(name) for name in names}
 
@@ -249,7 +251,7 @@ class Result:
         return f"<{self.study.kind} result {self.meta['fingerprint']}: {tables}>"
 
     def __str__(self) -> str:
-        """Return the text that a terminal shows with -v."""
+        """Return the text that a terminal shows with -v, verdict included."""
         return terminal_text([*self.details(), *self.parts()])
 
     def _repr_html_(self) -> str:
@@ -323,7 +325,7 @@ class Result:
 
     def draw(self, folder: str | Path, name: str = "") -> list[Path]:
         """Draw the figures into ``folder``, which is made if need be; return their
-        files.
+        files: a PNG and a PDF of each, which replace older ones.
 
         ``name`` is that of the file, without suffix, where there is only one figure;
         several keep the names that the study gives them.
@@ -361,7 +363,8 @@ class Result:
         return paper.draw(figures[name])
 
     def table(self, name: str) -> pd.DataFrame:
-        """Return the table of that name, stored or derived; a long one is loaded.
+        """Return the table of that name, stored or derived; a long one is loaded, anew
+        in each call.
 
         Raises:
             InputError: there is no such table.
@@ -450,7 +453,8 @@ class Result:
         """Return tables to put beside another result's: key as index, columns of
         numbers.
 
-        They are those that the study names, or else all tables in CSV that have a key.
+        They are those that the study names, or else all tables in CSV that have a key,
+        with their columns of kinds real and count.
         """
         if self.study.compared is not None:
             return self.study.compared(self)

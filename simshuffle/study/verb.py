@@ -62,6 +62,8 @@ class Verb(Generic[OptionsT]):
     def make_request(self, options: OptionsT) -> tuple[Study[Any], Request[Any]]:
         """Return the study, and the request that follows from the options.
 
+        A `request` that returns no pair makes the request of the one study in `kinds`.
+
         Raises:
             InputError: the options do not make a request.
         """
@@ -75,7 +77,9 @@ class Verb(Generic[OptionsT]):
         return import_study(place), answer
 
     def answer_first(self, options: OptionsT, request: Request[Any]) -> Iterable[str]:
-        """Return the lines of the answer from closed forms; maybe none."""
+        """Return the lines of the answer from closed forms; none where the verb has no
+        such answer, or the result is there already.
+        """
         if callable(self.first_answer):
             return self.first_answer(options, request)
         lines: Iterable[str] = resolve_name(self.first_answer)(request.values)

@@ -1,5 +1,5 @@
-"""Real training: what the shuffling strategy does to accuracy. The only room that
-imports torch (extra: simshuffle[train]).
+"""Real training: what the shuffling strategy does to accuracy. It needs the extra
+simshuffle[train]: without torch and scikit-learn, importing it raises ImportError.
 """
 
 from __future__ import annotations
@@ -43,7 +43,12 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import a name that an extension adds to this module when it is first used."""
+    """Import a name that an extension adds to this module when it is first used, and
+    keep it as an attribute of the module.
+
+    Raises:
+        AttributeError: no extension adds the name.
+    """
     place = merge_extensions().functions.get(f"train.{name}")
     if place is None:
         raise AttributeError(f"module 'simshuffle.train' has no attribute '{name}'")

@@ -34,12 +34,13 @@ Tensor = torch.Tensor
 @dataclass
 class RankRows:
     """The ranks whose rows the next batch holds: row j ``count`` + i is of rank
-    ``first`` + i.
+    ``first`` + i. All layers of a model share one record.
     """
 
     first: int = 0  # lowest rank
     count: int = 1  # ranks
-    rows: int = 0  # rows of the batch, a multiple of ``count``
+    # rows of the batch, a multiple of ``count``; 0 before a batch is announced
+    rows: int = 0
 
     def expect(self, first: int, count: int, rows: int) -> None:
         """Announce that the next batch has ``rows`` rows, of ``count`` ranks from
@@ -57,19 +58,22 @@ class ConvertedNorm(_BatchNorm):
 
     @staticmethod
     def change(layer: Any, new_class: type[ConvertedNorm]) -> None:
-        """Change the class of ``layer`` to ``new_class``, in place."""
+        """Change the class of ``layer`` to ``new_class``, in place; its old class
+        becomes ``original_class``.
+        """
         layer.original_class = type(layer)
         layer.__class__ = new_class
 
     def _check_input_dim(self, input: Tensor) -> None:
+        """Raise a ValueError for a shape that the original class does not take."""
         self.original_class._check_input_dim(self, input)  # type: ignore[no-untyped-call]
 
 
 class RankBatchNorm(ConvertedNorm):
     """Batch norm with running statistics (M, C), one row for each rank."""
 
-    ranks: RankRows
-    path: str
+    ranks: RankRows  # the ranks of the next batch
+    path: str  # of the layer in the model, for errors
 
     def forward(
         self, input: Tensor, added: Tensor | None = None, *, rectify: bool = False
@@ -83,6 +87,7 @@ class RankBatchNorm(ConvertedNorm):
 
         Raises:
             InputError: ``input`` has not as many rows as `RankRows` announced.
+            ValueError: in training, a rank has one value for a channel.
         """
         self._check_input_dim(input)
         ranks = self.ranks
@@ -106,8 +111,10 @@ class RankBatchNorm(ConvertedNorm):
         return F.relu(output) if rectify else output
 
     def _normalise_by_torch(self, input: Tensor, batch_ranks: slice) -> Tensor:
-        """Normalise by torch, seeing the ranks of the batch as more channels; in
-        training, update the running statistics.
+        """Normalise by torch, seeing the ranks of the batch as more channels.
+
+        Training takes the statistics of each rank's rows, and updates the running ones,
+        if any. Evaluation takes the running statistics.
         """
         ranks = self.ranks
         factor = self._count_batch(batch_ranks)
@@ -134,7 +141,9 @@ class RankBatchNorm(ConvertedNorm):
     def _normalise_compiled(
         self, input: Tensor, batch_ranks: slice, added: Tensor | None, rectify: bool
     ) -> Tensor:
-        """Normalise in training by compiled code, and update the running statistics."""
+        """Normalise in training by compiled code, add ``added``, replace negative
+        values by 0 if ``rectify``, and update the running statistics, if any.
+        """
         factor = self._count_batch(batch_ranks)
         normalise = cast(Any, NormaliseByRank.apply)
         output: Tensor
@@ -172,10 +181,11 @@ class RankBatchNorm(ConvertedNorm):
         return torch.stack([weight, bias])
 
     def _count_batch(self, batch_ranks: slice) -> float:
-        """Count this batch in training; return how far the running statistics move
-        towards its own, 0 to 1.
+        """Count this batch in training, for layers that track statistics; return how
+        far the running statistics move towards its own, 0 to 1.
 
-        With ``momentum`` None that is 1 / the batches so far, and 0 in evaluation.
+        That is ``momentum``. With ``momentum`` None it is 1 / the batches so far of the
+        first rank in the batch, and 0 where nothing is counted.
         """
         if (
             self.training
@@ -192,7 +202,9 @@ class _ScaleAndShift(ConvertedNorm):
     """Batch norm without normalisation: its weight and bias alone."""
 
     def forward(self, input: Tensor) -> Tensor:
-        """Return ``input`` (rows, C, ...) times weight plus bias."""
+        """Return ``input`` (rows, C, ...) times weight plus bias; without a weight,
+        ``input`` itself.
+        """
         self._check_input_dim(input)
         if self.weight is None:
             return input
@@ -236,8 +248,9 @@ _SYNC = (
 def apply_mode(model: nn.Module, mode: BatchNorm, world_size: int) -> RankRows:
     """Make the batch norm of ``model`` as ``mode`` says, in place.
 
-    For 'sync' it stays: over the whole batch, torch's own does what SyncBatchNorm does
-    over ranks; its running variance is unbiased over all samples in both.
+    For 'none' only weight and bias of the layers remain. For 'sync' it stays: over the
+    whole batch, torch's own does what SyncBatchNorm does over ranks; its running
+    variance is unbiased over all samples in both.
 
     Returns:
         For 'per_rank' the `RankRows` of all layers, which must be told whose rows each
@@ -259,9 +272,10 @@ def group_by_rank(model: nn.Module, world_size: int) -> RankRows:
     """Make the batch-norm layers of ``model`` keep statistics for each of
     ``world_size`` ranks, in place.
 
-    Parameters stay unchanged; the buffers ``running_mean`` and ``running_var`` become
-    (M, C), and ``num_batches_tracked`` (M,). The returned `RankRows` must be told whose
-    rows each batch holds.
+    Every rank begins with the statistics that the layer has. Parameters stay unchanged;
+    the buffers ``running_mean`` and ``running_var`` become (M, C), and
+    ``num_batches_tracked`` (M,). The returned `RankRows` must be told whose rows each
+    batch holds.
 
     Raises:
         InputError: a layer keeps statistics that cannot be kept by rank.
@@ -280,7 +294,11 @@ def group_by_rank(model: nn.Module, world_size: int) -> RankRows:
 
 def scale_and_shift_only(model: nn.Module) -> None:
     """Reduce the batch norm of ``model`` to x weight + bias, in place; its running
-    statistics are dropped. Errors as of `group_by_rank`.
+    statistics are dropped.
+
+    Raises:
+        InputError: another layer than torch's batch norm mixes samples, or keeps
+            statistics.
     """
     check_layers(model)
     for layer in model.modules():
@@ -307,8 +325,8 @@ def check_layers(model: nn.Module) -> None:
 
 
 def check_not_lazy(model: nn.Module) -> None:
-    """Raise an InputError if a layer of ``model`` is lazy, its weights still to be
-    made.
+    """Raise an InputError, which names all of them, if layers of ``model`` are lazy:
+    their weights are made from the first batch.
     """
     rule = "has no weights yet"
     remedy = "Give the model one batch before it is trained."
@@ -324,6 +342,9 @@ def check_not_lazy(model: nn.Module) -> None:
 def _keeps_statistics(layer: nn.Module) -> bool:
     """Return True if a layer keeps running statistics, or mixes samples without keeping
     any.
+
+    Every batch-norm layer counts, also one of mode 'none'; instance norm only with
+    running statistics.
     """
     names = ("running_mean", "running_var")
     if any(getattr(layer, name, None) is not None for name in names):
@@ -346,8 +367,9 @@ def ordinary_copy(model: nn.Module, rank: int | None = None) -> nn.Module:
     """Return a copy of ``model``, as `group_by_rank` left it, with torch's own
     batch-norm layers.
 
-    They have the running statistics of ``rank``, or those of all ranks pooled if None.
-    ``model`` itself, and layers of mode 'none' in the copy, stay as they are.
+    They have the running statistics of ``rank``, or those of all ranks pooled, with
+    equal weights, if None. Device and mode are those of ``model``. ``model`` itself,
+    and layers of mode 'none' in the copy, stay as they are.
     """
     twin = copy.deepcopy(model)
     for layer in twin.modules():
@@ -359,6 +381,8 @@ def ordinary_copy(model: nn.Module, rank: int | None = None) -> nn.Module:
 def _reduce(layer: Any, rank: int | None) -> None:
     """Turn a layer by rank into one of its original class, in place: (M, C) buffers
     become (C,), those of ``rank`` or of all ranks pooled if None.
+
+    The count of batches is that of ``rank``, or of rank 0 if None.
     """
     if layer.running_mean is not None:
         if rank is None:
@@ -385,6 +409,8 @@ def norm_mode(model: nn.Module, mode: BatchNorm) -> str:
 def set_statistics_momentum(model: nn.Module, momentum: float | None) -> None:
     """Set how far the running statistics of ``model`` move towards those of each batch,
     0 to 1, in place; None changes nothing.
+
+    Layers without running statistics keep their momentum.
     """
     for layer in batch_norm_layers(model) if momentum is not None else []:
         layer.momentum = momentum

@@ -45,12 +45,12 @@ class TorchCell(PlainCell):
 
     @property
     def memory(self) -> float:
-        """Bytes of a process that has loaded torch; see `Cell`."""
+        """Bytes of a process that has loaded torch and trains a small network."""
         return BYTES_OF_TORCH
 
     @staticmethod
     def make_ready() -> None:
-        """Load what optimisers need; see `Cell`."""
+        """Load the modules that optimisers need, before processes are forked."""
         load_optimizers()
 
 
@@ -65,15 +65,16 @@ class TrainingCell(TorchCell):
 
     @property
     def key(self) -> Any:
-        """The values that decide the run; see `Cell`."""
+        """The values that decide the run, beside the code: those of `run_key`."""
         return run_key(self.training_run, self.device)
 
     @property
     def cost(self) -> float:
-        """The s of one core, by the samples that pass the network; see `Cell`.
+        """Expected s of one core, roughly, by the samples that pass the network.
 
         There are two views of each sample for a contrastive loss. An inference pass for
-        importance costs about a third of an epoch.
+        importance costs about a third of an epoch. Sixteen ranks or fewer take three
+        times as long as very many.
         """
         training = self.training_run.training
         views = 1.0 if training.temperature is None else 2.0
@@ -86,13 +87,21 @@ class TrainingCell(TorchCell):
 
     @property
     def parts(self) -> frozenset[str]:
-        """The tables and files of the outcome; see `Cell`."""
+        """Names of the tables and files of the outcome; with the exchange plans only
+        where the strategy exchanges samples.
+        """
         has_plans = self.training_run.exchange.exchange_schedule is not None
         plans = [PLANS] if has_plans else []
         return frozenset([*(f"{name}{TABLE}" for name in TABLES), *plans])
 
     def run(self, tell: Tell) -> Outcome:
-        """Train the run; see `simshuffle.studies.training.tables.run_outcome`."""
+        """Train the run with one thread; return its values, tables and plans.
+
+        A run that diverges has an outcome too, of status 'failed'.
+
+        Raises:
+            InputError: the device cannot be used, or the run cannot be trained so.
+        """
         with one_thread():
             device = find_device(self.device)
             materials = self.materials(device)
@@ -101,7 +110,11 @@ class TrainingCell(TorchCell):
             )
 
     def materials(self, device: torch.device) -> Materials:
-        """Return network and samples, on ``device``; errors as of `materials_of`."""
+        """Return the network, on the CPU, and the samples, on ``device``.
+
+        Raises:
+            InputError: the samples cannot be loaded, or the network cannot take them.
+        """
         return materials_of(self.training_run, device)
 
 
@@ -119,8 +132,11 @@ class OwnTraining:
     def sources(
         self, dtype: torch.dtype, device: torch.device
     ) -> tuple[DatasetSource, DatasetSource]:
-        """Return the samples for training and for testing, on ``device``; errors as of
-        `DatasetSource`.
+        """Return the samples for training and for testing; batches come to ``device``.
+
+        Raises:
+            InputError: a data set is not map-style, is empty, or its items are no pairs
+                of an input and a label from 0.
         """
         train = DatasetSource(self.train, dtype=dtype, device=device, name="train")
         return train, DatasetSource(self.test, dtype=dtype, device=device, name="test")
@@ -139,20 +155,23 @@ class OwnCell(TrainingCell):
     def key(self) -> Any:
         """The values that decide the run, and the mark.
 
-        Code is not in it; the version of the study's model stands for that.
+        The caller's code is not in the key; the version that the caller gives to the
+        model stands for the code.
         """
         return [*super().key, self.mark]
 
     @property
     def memory(self) -> float:
-        """Bytes of the process, which has data of its own; see `Cell`."""
+        """Bytes of a process with torch, plus twice the bytes of the caller's data."""
         data_nbytes = resident_nbytes(self.custom.train) + resident_nbytes(
             self.custom.test
         )
         return super().memory + 2 * data_nbytes
 
     def materials(self, device: torch.device) -> Materials:
-        """Return network and samples of the caller's, on ``device``."""
+        """Return the caller's network, on the CPU, and samples, on ``device``; errors
+        as of `OwnTraining.sources`.
+        """
         run = self.training_run
         train, test = self.custom.sources(torch_dtype(run.training), device)
         return Materials(
@@ -169,6 +188,9 @@ class OwnCell(TrainingCell):
 def resident_nbytes(data: Dataset[Any]) -> float:
     """Return the bytes of a data set's tensors and arrays; 0 where its samples lie
     elsewhere.
+
+    Only attributes, and items of tuples that are attributes, count: nothing in lists or
+    in data sets that ``data`` wraps.
     """
     attributes = getattr(data, "__dict__", {}).values()
     arrays = [
@@ -184,17 +206,19 @@ Kind = TypeVar("Kind", bound=Cell)
 
 
 def cells_by_name(cells: Iterable[Kind]) -> dict[str, Kind]:
-    """Return cells by a name of label and digest, which stands for all that decides
-    them.
+    """Return cells by the name LABEL_DIGEST, with the first 12 digits of the digest.
+
+    Of cells with equal label, key and code only the last one is kept.
     """
     return {f"{cell.label}_{digest_of(cell)[:12]}": cell for cell in cells}
 
 
 def run_key(run: Run, device: str) -> list[Any]:
-    """Return what decides a run beside the code.
+    """Return the values that decide a run beside the code.
 
-    Its values, torch, the kind of device, and the places of its ranks on the cluster of
-    a file, which may change. Of a file that is gone there are none.
+    They are its values as JSON, the version of torch, the kind of device ('cuda' of
+    'cuda:1'), and, with a cluster, the lists of host, leaf switch and rack of each
+    rank. These lists are left out where the cluster cannot be read or is too small.
     """
     key = [run.model_dump(mode="json"), version("torch"), device.partition(":")[0]]
     if run.cluster is not None:
@@ -208,7 +232,9 @@ def run_key(run: Run, device: str) -> list[Any]:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Compute with one thread meanwhile, so that sums are added up in one order."""
+    """Within the block, let torch and BLAS of this process compute with one thread, so
+    that sums are added up in one order.
+    """
     previous_threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -110,8 +110,11 @@ class Procedural(Spec):
         """Return the samples, float32, divided by the standard deviation of signal and
         noise together.
 
+        Inputs are (n, channels, image_size, image_size), or vectors if ``flat``. The
+        augmentation of the set has the same shift, contrast and noise.
+
         Raises:
-            InputError: if they would fill the memory.
+            InputError: if samples or templates would take more than 8 GB.
         """
         pixels = self.channels * self.image_size**2
         nbytes = 4 * pixels * (self.num_samples + self.test_samples)
@@ -171,7 +174,7 @@ class Procedural(Spec):
         rng: np.random.Generator,
     ) -> Samples:
         """Draw samples of these labels, 4096 at once: drawing takes several times their
-        memory.
+        memory. Arguments are those of `_images`; inputs are vectors if ``flat``.
         """
         count = len(labels)
         inputs = np.empty(
@@ -196,8 +199,8 @@ class Procedural(Spec):
         Args:
             templates: of the classes, from `_templates`.
             labels: (n,) of the samples.
-            rare_share: of samples that show another image than the first; None for
-                equal shares.
+            rare_share: expected share of samples that show another image than the
+                first; None for equal shares of all images.
             rng: that draws.
         """
         count = len(labels)
@@ -283,11 +286,13 @@ class Classification(Spec):
         return self
 
     def load(self) -> TrainingSet:
-        """Return the samples, each feature less its mean, over its standard deviation
-        in the training part.
+        """Return the samples, each feature less its mean, over its standard deviation,
+        both of the training part.
+
+        Inputs are (n, features) float32. A constant feature is divided by 1.
 
         Raises:
-            InputError: if they would fill the memory.
+            InputError: if they would take more than 8 GB.
         """
         count = self.num_samples + self.test_samples
         remedy = "Lower num_samples, test_samples or features."
@@ -341,8 +346,8 @@ class Digits(Spec):
     seed: Annotated[int, Field(ge=0)] = 0
 
     def load(self) -> TrainingSet:
-        """Return the samples, less the training pixels' mean and divided by their
-        standard deviation.
+        """Return the samples, less the mean of all training pixels together, divided by
+        their standard deviation: float32.
         """
         bunch = load_digits()
         images = np.asarray(bunch.data, np.float64).reshape(

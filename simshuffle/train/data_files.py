@@ -57,11 +57,12 @@ class _Cifar(Spec):
         return 0
 
     def load(self) -> TrainingSet:
-        """Return the images as bytes, (n, 3, 32, 32), with mean and deviation of the
-        training images.
+        """Return the images as bytes, (n, 3, 32, 32), with mean and standard deviation
+        of the selected training images by channel, as fractions of 255.
 
         Raises:
-            InputError: if a file is missing, or not what it should be.
+            InputError: if a file is missing, or not what it should be; or there are
+                fewer training images than ``num_samples``.
         """
         folder = self._folder()
         *parts, test = (_rows(folder / name, self.classes) for name in self.files)
@@ -104,8 +105,8 @@ class _Cifar(Spec):
     def _training_set(
         self, train: NDArray[np.uint8], test: NDArray[np.uint8]
     ) -> TrainingSet:
-        """Return images and labels of the rows, with statistics of the selected
-        training images.
+        """Return images and labels of the rows, ``num_samples`` of ``train`` and all of
+        ``test``, with statistics of the selected training images.
         """
         column = self.column
         if self.num_samples is not None:
@@ -167,7 +168,12 @@ class Cifar100(_Cifar):
 
 
 def _rows(path: Path, classes: tuple[int, ...]) -> NDArray[np.uint8]:
-    """Read the rows of a file: (n, labels + 3,072) bytes, of labels below ``classes``."""
+    """Read the rows of a file: (n, labels + 3,072) bytes, of labels below ``classes``.
+
+    Raises:
+        InputError: the file is empty or unreadable, has no whole rows, or a label that
+            is too large.
+    """
     width = len(classes) + PIXELS
     remedy = f"The file is truncated, or of another form; take it from {PAGE} again."
     try:
@@ -190,7 +196,7 @@ def _rows(path: Path, classes: tuple[int, ...]) -> NDArray[np.uint8]:
 
 
 def _images(rows: NDArray[np.uint8]) -> NDArray[Any]:
-    """Return the images of rows, (n, 3, 32, 32)."""
+    """Return the images of rows, (n, 3, 32, 32) bytes, as a copy without labels."""
     return np.ascontiguousarray(rows[:, -PIXELS:]).reshape(-1, CHANNELS, SIDE, SIDE)
 
 
@@ -248,13 +254,13 @@ class ImageFolder(Spec):
 
     def load(self) -> TrainingSet:
         """Return the images as bytes, with mean and standard deviation of the training
-        images.
+        images by channel, as fractions of 255.
 
         They are (n, channels, image_size, image_size).
 
         Raises:
-            InputError: if the tree is not as it should be, an image cannot be read, or
-                all take more than ``memory_limit``.
+            InputError: if the tree is not as it should be, an image cannot be read, all
+                take more than ``memory_limit``, or no image is left for testing.
         """
         train, test = self._files()
         nbytes = (len(train) + len(test)) * self.channels * self.image_size**2
@@ -289,8 +295,11 @@ class ImageFolder(Spec):
         )
 
     def _files(self) -> tuple[Files, Files]:
-        """Return the files to train on, and those to test with if there is a folder for
-        them.
+        """Return the files to train on, and those to test with: of folder ``test``, or
+        else ``val``, beside ``train``. The second list is empty if there is neither.
+
+        Raises:
+            InputError: ``path`` is no folder, or a class has no images.
         """
         root = Path(self.path).expanduser()
         if not root.is_dir():
@@ -336,7 +345,13 @@ class ImageFolder(Spec):
         return images
 
     def _image(self, path: Path) -> NDArray[np.uint8]:
-        """Decode an image: (channels, image_size, image_size)."""
+        """Decode an image: (channels, image_size, image_size) bytes, scaled and cut.
+
+        Transparency, an EXIF orientation and frames after the first are ignored.
+
+        Raises:
+            InputError: the file is no image that can be read.
+        """
         try:
             with Image.open(path) as image:
                 # by way of RGBA, because a palette with transparency cannot become RGB at once
@@ -355,8 +370,10 @@ class ImageFolder(Spec):
 def _of_bytes(image: Image.Image) -> Image.Image:
     """Return the image with a byte for each value: Pillow would cut 16 bits off at 255.
 
+    16-bit grey becomes its upper byte. Other modes than I and F stay as they are.
+
     Raises:
-        ValueError: if the range of its values is not known.
+        ValueError: the mode is I or F, of values without a known range.
     """
     if image.mode.startswith("I;16"):
         return Image.fromarray(
@@ -370,10 +387,14 @@ def _of_bytes(image: Image.Image) -> Image.Image:
 
 
 def _tree(folder: Path) -> Files:
-    """Return the image files below each folder in ``folder``, sorted, with its name.
+    """Return the image files at any depth below each folder in ``folder``, sorted, with
+    the folder's name.
+
+    Class folders whose names begin with a dot, and files that do not end as images do,
+    are left out.
 
     Raises:
-        InputError: if a folder has none.
+        InputError: if a class folder has no images.
     """
     class_folders = sorted(
         path

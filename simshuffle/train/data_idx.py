@@ -49,13 +49,15 @@ FILES = ", ".join(
 )
 PACKAGED = Path("/usr/share/datasets/fashion-mnist")
 """The folder of the Debian package dataset-fashion-mnist."""
-Content = tuple[NDArray[np.uint8], str]  # the values, and the SHA-256 of the whole file
+# the values in the shape of the header, and the SHA-256 of the unpacked file
+Content = tuple[NDArray[np.uint8], str]
 
 
 class _Idx(Spec):
     """A set in four files."""
 
     remedy: ClassVar[str]  # against a broken file
+    # SHA-256 of unpacked files by part and content; a file that is not named may be any
     digests: ClassVar[Mapping[tuple[str, str], str]] = {}
     kind: str
     path: str | None = None
@@ -74,13 +76,14 @@ class _Idx(Spec):
 
     def load(self) -> TrainingSet:
         """Return the images as bytes, with mean and standard deviation of the selected
-        training images.
+        training images, as fractions of 255.
 
         They are (n, 1, height, width), or (n, height width) if ``flat``. Labels are
-        numbered by the rising values that the training images have.
+        numbered by the rising values that all training images have.
 
         Raises:
-            InputError: if a file is missing, or not what it should be.
+            InputError: if a file is missing, or not what it should be; or there are
+                fewer training images than ``num_samples``.
         """
         folder = self.folder()
         files = _find_files(folder)
@@ -111,7 +114,7 @@ class _Idx(Spec):
         Args:
             images: (n, height, width) by part.
             values: (n,) of the labels, by part.
-            label_values: all values of labels, rising.
+            label_values: all values of training labels, rising.
         """
         labels = {part: _number_labels(values[part], label_values) for part in PARTS}
         selected = select_subset(
@@ -135,7 +138,12 @@ class _Idx(Spec):
         return images.reshape(len(images), -1) if self.flat else images[:, None]
 
     def _read(self, path: Path, part: str, content: str) -> NDArray[np.uint8]:
-        """Return the values of a file of ``content``, 'images' or 'labels', checked."""
+        """Return the values of a file of ``content``, 'images' or 'labels'.
+
+        Raises:
+            InputError: the file cannot be read, is no IDX file of this content, or not
+                the one that was published.
+        """
         try:
             values, digest = _read_content(path, content, self.remedy)
         except (OSError, EOFError, zlib.error) as error:  # BadGzipFile is an OSError
@@ -241,7 +249,8 @@ class Idx(_Idx):
 
 
 def _find_files(folder: Path) -> dict[tuple[str, str], Path]:
-    """Return the four files by part and content; a plain file before a compressed one.
+    """Return the four files by part ('train', 'test') and content ('images', 'labels');
+    a plain file before a compressed one.
 
     Raises:
         InputError: if files are missing, or there are several of a kind.
@@ -280,7 +289,7 @@ def _find_files(folder: Path) -> dict[tuple[str, str], Path]:
 
 
 def _read_content(path: Path, content: str, remedy: str) -> Content:
-    """Read the values of a file.
+    """Read the values of a file, packed by gzip or not, whatever its name.
 
     Args:
         path: of the file.
@@ -288,7 +297,8 @@ def _read_content(path: Path, content: str, remedy: str) -> Content:
         remedy: against a broken file.
 
     Raises:
-        InputError: if it is no IDX file of this content.
+        InputError: if it is no IDX file of this content, has more or fewer values than
+            its header says, or more than 8 GB of them.
         OSError, EOFError, zlib.error: if it cannot be read or unpacked.
     """
     with path.open("rb") as raw:

@@ -89,13 +89,14 @@ def train_run(
 
     Args:
         run: what to train.
-        progress: called with the share that is done.
+        progress: called after every iteration with the share of the run that is done,
+            from 0 to 1.
         device: that trains: 'auto' (a GPU if there is one), 'cpu', 'cuda', 'cuda:1'.
         data: that of ``run``, if it is loaded already.
 
     Returns:
-        The record; of status 'failed', with the epochs before, where the loss was no
-        longer finite.
+        The record; of status 'failed', with the epochs before, where a loss or a weight
+        was no longer finite.
 
     Raises:
         InputError: the run cannot be trained so.
@@ -108,7 +109,8 @@ def train_run(
 def materials_of(
     run: Run, device: torch.device, data: TrainingSet | None = None
 ) -> Materials:
-    """Return network and samples of a run of a study's file, on ``device``.
+    """Return the network, on the CPU, and the samples, on ``device``, of a run of a
+    study's file.
 
     ``data`` are those of ``run`` if they are loaded already.
 
@@ -135,7 +137,13 @@ def materials_of(
 def train_materials(
     run: Run, materials: Materials, device: torch.device, progress: Progress | None
 ) -> RunRecord:
-    """Train ``materials`` as ``run`` says on ``device``."""
+    """Train ``materials`` as ``run`` says on ``device``.
+
+    ``progress`` and the record are those of `train_run`.
+
+    Raises:
+        InputError: the run cannot be trained so.
+    """
     names = {"data": materials.data_name, "model": materials.model_name}
     emulation = emulation_of(run, materials, device)
     return _train_all_epochs(
@@ -144,7 +152,12 @@ def train_materials(
 
 
 def emulation_of(run: Run, materials: Materials, device: torch.device) -> Emulation:
-    """Return the emulation of ``run`` before its first epoch; errors as of `Emulation`."""
+    """Return the emulation of ``run`` before its first epoch.
+
+    Raises:
+        InputError: the cluster is missing or too small, the samples cannot be divided
+            among the ranks, or the model cannot be trained so.
+    """
     train = materials.train
     return Emulation(
         materials.model,
@@ -166,8 +179,8 @@ def check_run(run: Run, data: TrainingSet | None = None) -> None:
     """Raise an InputError unless ``run`` can be trained, in much less time than an
     epoch.
 
-    It checks that ranks get samples, and that the network takes them, and warns where
-    a local batch is larger than a shard. ``data`` are those of ``run`` if they are
+    It checks that ranks get samples, and that the network takes them, on the CPU. It
+    issues a SimshuffleWarning where a local batch is larger than a shard. ``data`` are those of ``run`` if they are
     loaded already.
     """
     data = run.data.load() if data is None else data
@@ -201,7 +214,7 @@ def check_materials(
 
 
 def warn_of_large_batch(num_samples: int, world_size: int, training: Training) -> None:
-    """Warn where a local batch is larger than the shard of a rank."""
+    """Issue a SimshuffleWarning where a local batch is larger than a rank's shard."""
     if warning := large_batch_message(num_samples, world_size, training):
         warnings.warn(warning, SimshuffleWarning, stacklevel=3)
 
@@ -216,7 +229,7 @@ def initial_model(run: Run, data: TrainingSet) -> nn.Module:
 def with_first_weights(run: Run, build: Callable[[], nn.Module]) -> nn.Module:
     """Return what ``build`` makes, with the weights that the seed of ``run`` draws.
 
-    torch's own random state is afterwards as it was.
+    torch's random state on the CPU is afterwards as it was; GPUs keep the new seed.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(int(run.rng("weights").integers(2**63 - 1)))
@@ -252,7 +265,8 @@ def emulate(
             as ``"dirichlet:alpha=0.3"``.
         seed: of all that is drawn: shards, exchange, partition, and what layers such as
             dropout draw.
-        progress: called with the share that is done, from 0 to 1.
+        progress: called after every iteration with the share of all epochs that is
+            done, from 0 to 1.
         device: 'auto' (a GPU if there is one), 'cpu', 'cuda', 'cuda:1'.
         loss: gives the loss of each sample, (n,), from what the model puts out, (n,
             classes), and the targets, (n,), such as
@@ -266,7 +280,7 @@ def emulate(
 
     Returns:
         The record of the run and the trained model; of status 'failed', with the epochs
-        before, where the loss was no longer finite.
+        before, where a loss or a weight was no longer finite.
 
     Raises:
         InputError: an argument is not valid, or the model cannot be trained so.
@@ -323,7 +337,8 @@ def read_records(
     argument_names: Mapping[str, str] | None = None,
     **arguments: Any,
 ) -> Record:
-    """Read arguments that are records, each given as one, as plain values, or as text.
+    """Read arguments that are records, each given as one, as plain values, or as text
+    such as ``"dirichlet:alpha=0.3"``.
 
     Args:
         kind: the record that has a field for each argument.
@@ -349,7 +364,8 @@ def read_records(
 def plain_values(record: Any, name: str, source: str = "emulate") -> Any:
     """Return the plain values of a record named by text, else ``record`` itself.
 
-    Errors are InputErrors of ``source`` at ``name``.
+    Raises:
+        InputError: of ``source`` at ``name``: the text cannot be read.
     """
     if not isinstance(record, str):
         return record
@@ -364,7 +380,7 @@ def find_device(name: str) -> torch.device:
     """Return the device of a name; for 'auto' a GPU if there is one, else the CPU.
 
     Raises:
-        InputError: if it cannot be used.
+        InputError: if a named device does not exist, or cannot hold a tensor.
     """
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -385,7 +401,7 @@ def _train_all_epochs(
     the run.
 
     Where the training diverges, the record is of status 'failed', with the epochs
-    before.
+    before. ``progress`` gets the share of all epochs.
     """
     source = emulation.source
     network = emulation.network
@@ -397,6 +413,7 @@ def _train_all_epochs(
     )
 
     def tell(share: float) -> None:
+        """Report the share of all epochs, from that of the current one."""
         if progress is not None:
             progress((emulation.epochs_done + share) / training.epochs)
 

@@ -45,7 +45,7 @@ class Diverged(SimshuffleError, ArithmeticError):
     Attributes:
         epoch: from 1.
         iteration: from 0.
-        rank: the first one whose loss is not finite.
+        rank: the first one whose loss is not finite; 0 for a weight.
         learning_rate: of that iteration.
     """
 
@@ -75,7 +75,9 @@ def check_weights(model: nn.Module, epoch: int, iteration: int, rate: float) -> 
 
 
 def now(device: torch.device) -> float:
-    """Return the s of a clock, after waiting for ``device`` to finish its work."""
+    """Return the s of `time.perf_counter`, after waiting for a CUDA ``device`` to
+    finish its work.
+    """
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     return time.perf_counter()
@@ -90,7 +92,7 @@ class Stopwatch:
 
     @contextmanager
     def measure(self, name: str) -> Iterator[None]:
-        """Add the time of the block to ``name``."""
+        """Add the time of the block to ``name``; nothing if the block raises."""
         begin = now(self.device)
         yield
         self.seconds[name] = self.seconds.get(name, 0.0) + now(self.device) - begin
@@ -108,10 +110,12 @@ class EpochOutcome:
     train_loss: float  # mean over the samples as they were trained on, nats
     samples: int  # samples that all ranks trained on
     learning_rate: float  # of the last iteration
-    # for each, the seconds forward_s, backward_s and update_s
+    # for each, in order, the seconds forward_s (with the reading of its samples on emulated ranks),
+    # backward_s and update_s; on real ranks exchange_s too, all as means over ranks
     iterations: list[dict[str, float]]
     importance_s: float  # s, of the inference pass over all shards; 0 without one
-    seconds: float  # s, of all iterations
+    # s, of all iterations; on real ranks of the epoch from the inference pass to the last exchange
+    seconds: float
 
 
 class Emulation(TrainingEpochs):
@@ -139,7 +143,7 @@ class Emulation(TrainingEpochs):
         network: with the weights as they are now; see `RankedNetwork`.
         batch_sizes, owner, epochs_held, epochs_done: as of `TrainingEpochs`.
         last_losses: (N,) nats, of each sample as it was last trained on; NaN where it
-            never was.
+            never was. Changed in place.
 
     Raises:
         InputError: there are more ranks than samples; or the model cannot be trained
@@ -193,6 +197,8 @@ class Emulation(TrainingEpochs):
         Raises:
             Diverged: a loss is not finite, and the weights are those before its
                 iteration; or a weight, or a loss of the inference pass, is not finite.
+                Weights are checked at the end of the epoch only. The epoch does not
+                count as done.
         """
         epoch = self.epochs_done + 1
         sizes = self.batch_sizes
@@ -228,6 +234,7 @@ class Emulation(TrainingEpochs):
         none.
 
         Without an inference pass it is the last loss, or 1 where there is none yet.
+        With one, values of samples in no shard are arbitrary.
 
         Raises:
             Diverged: a loss of the inference pass is not finite.
@@ -292,7 +299,8 @@ class Emulation(TrainingEpochs):
     @contextmanager
     def _seed_layers(self, name: str, epoch: int) -> Iterator[None]:
         """Within the context, let layers draw from the random stream of a name and
-        epoch; torch's own state is restored after it.
+        epoch; the state of torch on the CPU and the device that trains is restored
+        after it.
         """
         with torch.random.fork_rng(
             devices=[self.device] if self.device.type == "cuda" else []
@@ -315,7 +323,8 @@ class Emulation(TrainingEpochs):
             The loss of each sample before the update, (n, M) nats.
 
         Raises:
-            _NotFinite: a loss is not finite; the weights are as before.
+            _NotFinite: a loss is not finite; the weights are as before, but running
+                statistics may have moved.
         """
         watch = watch or Stopwatch(self.device)
         losses = self.gradient(samples, watch)
@@ -325,7 +334,8 @@ class Emulation(TrainingEpochs):
         return losses
 
     def gradient(self, samples: Ints, watch: Stopwatch | None = None) -> Floats:
-        """Leave the gradient of the mean loss of ``samples`` (n, M) in the weights.
+        """Leave the gradient of the mean loss of ``samples`` (n, M) in the weights, for
+        the epoch after those that are done.
 
         Gradients of before are dropped; running statistics of batch norm move on.
 
@@ -356,16 +366,20 @@ class Emulation(TrainingEpochs):
         return all_losses
 
     def weights(self) -> dict[str, torch.Tensor]:
-        """Return copies of the weights, by name as in the model."""
+        """Return copies of the weights, by name as in the model, on the device; no
+        buffers.
+        """
         return {
             name: weight.detach().clone()
             for name, weight in self.network.model.named_parameters()
         }
 
     def model(self, rank: int | None = None) -> nn.Module:
-        """Return a copy of the trained model with ordinary layers.
+        """Return a copy of the trained model with ordinary layers, on the device that
+        trains and in training mode.
 
-        It has the statistics of ``rank``, or those of all ranks pooled if None.
+        It has the statistics of ``rank``, or those of all ranks pooled if None. With
+        batch_norm 'none' its batch norm only scales and shifts.
         """
         group = None if rank is None else rank // self.network.ranks_per_group
         return ordinary_copy(self.network.model, group)

@@ -37,6 +37,12 @@ class ClassMeans:
 
     It is of normalised embeddings of training samples, without augmentation, in eval
     mode; of every class the first `SAMPLES_OF_A_CLASS` in ``order`` (N,).
+
+    Args:
+        network: its mode is afterwards as it was.
+        train: the training samples.
+        order: (N,) sample indices.
+        temperature: that cosines are divided by.
     """
 
     def __init__(
@@ -94,7 +100,9 @@ def first_samples_of_classes(targets: Ints, order: Ints) -> Ints:
 
 
 def _rank_parts(network: RankedNetwork) -> list[tuple[int, int]]:
-    """Return the first rank and the number of ranks of each part of the network."""
+    """Return the first rank and the number of ranks, at most ``rows_at_once``, of each
+    part of the network.
+    """
     max_ranks = network.rows_at_once
     return [
         (first, min(max_ranks, network.world_size - first))
@@ -106,7 +114,7 @@ def _class_means(
     network: RankedNetwork, train: Source, samples: Ints, first: int, ranks: int
 ) -> torch.Tensor:
     """Return the class means of ``ranks`` ranks from ``first`` on: (ranks, classes,
-    numbers).
+    numbers), of length 1, or 0 of a class without samples.
 
     Args:
         network: in eval mode.
@@ -114,6 +122,9 @@ def _class_means(
         samples: (n,) indices of the samples that means are taken of.
         first: rank.
         ranks: how many there are.
+
+    Raises:
+        ValueError: ``samples`` is empty.
     """
     classes = int(train.targets.max()) + 1
     # (classes, ranks * numbers); sums do for means, as only the direction counts
@@ -211,7 +222,9 @@ class Evaluation:
     def _are_equal(
         self, network: RankedNetwork, name: Statistics, other_name: Statistics
     ) -> bool:
-        """Return True if two kinds of statistics are equal for this network."""
+        """Return True if two kinds of statistics are equal for this network: all where
+        no layer keeps any, all but 'recalibrated' where ranks share theirs.
+        """
         if not batch_norm_layers(network.model):
             return True
         return not network.statistics_by_rank and "recalibrated" not in (
@@ -253,7 +266,7 @@ def own_pairs(
 
     Returns:
         (n, M) sample indices, a column for each rank; and (n, M) False for those that
-        only fill up.
+        only fill up, which are sample 0.
     """
     ranks_per_sample = min(own_ranks, world_size)
     num_pairs = num_samples * ranks_per_sample
@@ -278,7 +291,8 @@ def own_score(
     counted: Flags,
     means: ClassMeans | None = None,
 ) -> Score:
-    """Return the score if every rank evaluates its own samples with its own statistics.
+    """Return the score if every rank evaluates its own samples with its own statistics:
+    means over all counted pairs of sample and rank.
 
     Args:
         network: in training mode, as which it is left.
@@ -341,7 +355,7 @@ def recalibrate(
     """Give the batch-norm layers of ``model`` the statistics of the training samples,
     in place.
 
-    They are pooled over equal batches of about `RECALIBRATION_BATCH` samples in
+    Layers without running statistics are left out. Statistics are pooled over equal batches of about `RECALIBRATION_BATCH` samples in
     ``order`` (n,), or of ``rows_at_once`` (but at least 64) if that is less. The model
     is left in eval mode.
     """

@@ -26,7 +26,9 @@ WARM_UP = 3
 
 
 def measure_allreduce(nbytes: int) -> tuple[float, int]:
-    """Measure an allreduce of ``nbytes`` bytes.
+    """Measure an allreduce of ``nbytes`` bytes, a multiple of 4, of float32. Collective.
+
+    It is repeated at least 5 times, after `WARM_UP` calls that do not count.
 
     Returns:
         Mean time (s) in the slowest rank; and how many values were wrong in this rank.
@@ -55,7 +57,8 @@ def measure_allreduce(nbytes: int) -> tuple[float, int]:
 def table(
     places: Sequence[tuple[str, int]], measurements: Mapping[int, tuple[float, int]]
 ) -> str:
-    """Return the text that nccl-tests would print.
+    """Return the text that nccl-tests would print: a line for each size, with the time
+    in us, and the algorithm and bus bandwidth, 2 (M - 1) / M of the first, in GB/s.
 
     Args:
         places: host and process of each rank.
@@ -80,7 +83,7 @@ def table(
 
 
 def main() -> None:
-    """Measure all sizes; rank 0 prints the table."""
+    """Measure all sizes among the ranks of torchrun; rank 0 prints the table."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     places: list[tuple[str, int]] = [("", 0)] * dist.get_world_size()

@@ -33,7 +33,8 @@ class TrainingEpochs(Epochs):
             the same one.
 
     Raises:
-        InputError: as of `local_batches`.
+        InputError: there are more ranks than samples; or with ``drop_last`` a rank has
+            too few samples to fill a batch.
     """
 
     def __init__(
@@ -80,6 +81,7 @@ def plan_exchanges(
     """Plan the exchange of a training with random shards, without the training.
 
     The result has the owners before the first epoch, and a plan for each of ``epochs``.
+    The last batch may be smaller: nothing is dropped.
 
     Raises:
         InputError: if the strategy needs importance or places, which only a training or
@@ -99,7 +101,12 @@ def plan_exchanges(
 
 
 def local_batches(num_samples: int, world_size: int, training: Training) -> list[int]:
-    """Return the local batch size of each iteration of an epoch; see `batch_sizes`."""
+    """Return the local batch size of each iteration of an epoch: all equal, but the
+    last may be smaller unless ``training.drop_last``.
+
+    Raises:
+        InputError: as of `TrainingEpochs`.
+    """
     return batch_sizes(
         num_samples, world_size, training.local_batch_size, drop_last=training.drop_last
     )

@@ -24,8 +24,8 @@ def read_layers(
 
     One forward pass shows them. It computes nothing and allocates nothing, and leaves
     the module as it was. Attention counts as one layer that keeps its scores, fused or
-    not. Parameters that no call has shown are a layer 'unused', the first. The values
-    that the loss keeps are not counted.
+    not. Trained parameters that no call has shown are a layer 'unused', the first.
+    Frozen parameters are not counted, and neither are values that the loss keeps.
 
     Args:
         module: whose forward pass takes ``example``; in training mode dropouts keep
@@ -34,7 +34,8 @@ def read_layers(
         name: of the network; that of its class if left out.
 
     Raises:
-        InputError: the network cannot take the example, or has nothing to train.
+        InputError: the network cannot take the example, or has no parameter that
+            requires a gradient.
     """
     inputs = (example,) if isinstance(example, torch.Tensor) else tuple(example)
     name = name or type(module).__name__
@@ -72,9 +73,13 @@ def layers(
     """Return when which part of a network's gradient is ready, as a scenario may take
     it.
 
-    At ``workload.model.layers``: 'parameters' of each layer, in the order of the
-    forward pass; and 'backward', the share of the backward pass that each takes.
-    Arguments and errors as of `read_layers`.
+    At ``workload.model.layers``. A part is a layer with multiplications and parameters,
+    and the layers behind it that lack either. Arguments and errors as of `read_layers`.
+
+    Returns:
+        'parameters': how many each part has, in the order of the forward pass; and
+        'backward': the share, 0 to 1, of the backward pass that each part takes. Parts
+        without parameters are left out, so that shares may add up to less than 1.
     """
     parameters, backward = read_layers(module, example).gradient_parts
     return {"parameters": parameters, "backward": backward}
@@ -82,9 +87,13 @@ def layers(
 
 @contextmanager
 def _names_of(module: nn.Module, reader: LayerReader) -> Iterator[None]:
-    """Within the context, tell the reader which part of ``module`` is called."""
+    """Within the context, tell the reader which part of ``module`` is called.
+
+    The module has hooks for it, which are removed at the end.
+    """
 
     def enter(path: str, part: nn.Module) -> Any:
+        """Return a hook that puts ``part`` on the reader's stack of running modules."""
         is_leaf = not any(part.children())
         return lambda *_: reader.drafts.path.append((path, is_leaf))
 

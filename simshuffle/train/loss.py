@@ -46,8 +46,9 @@ def loss_name(loss: Loss) -> str:
 def check_losses(
     losses: object, count: int | None = None, source: str = "training"
 ) -> None:
-    """Raise an InputError unless ``losses`` are of ``count`` samples, of any number if
-    None.
+    """Raise an InputError unless ``losses`` are a tensor with one index, (``count``,).
+
+    It may have any length if ``count`` is None. The error names ``source``.
     """
     if (
         isinstance(losses, torch.Tensor)
@@ -70,8 +71,13 @@ def check_losses(
 def try_loss(loss: Loss, logits: torch.Tensor, targets: torch.Tensor) -> None:
     """Raise an InputError unless a network can be trained with ``loss``.
 
-    It is tried on a few samples of several ranks: it must take them, give a loss for
-    each, mix none and have a gradient.
+    It is tried on the given samples: it must take them, give a loss for each, (n,), and
+    have a gradient. The losses of the first two alone must be the same (to 1e-4).
+
+    Args:
+        loss: to be tried.
+        logits: (n, classes) outputs of the network, of samples of several ranks.
+        targets: (n,) labels.
     """
     if not callable(loss):
         rule = "must be a function of outputs and targets"
@@ -108,8 +114,9 @@ def try_loss(loss: Loss, logits: torch.Tensor, targets: torch.Tensor) -> None:
 class Views:
     """The two views of each of ``num_samples`` samples in every epoch.
 
-    They are equal on emulated and real ranks. Draws are made for all samples together
-    and take twice their memory.
+    They depend on seed, epoch and sample alone, so they are equal on emulated and real
+    ranks. Draws are made for all samples together, and take the memory of two float32
+    copies of them.
     """
 
     def __init__(self, augmentation: Augmentation, num_samples: int, seed: int) -> None:
@@ -119,14 +126,14 @@ class Views:
         self._epoch = 0
 
     def pair(self, inputs: torch.Tensor, samples: Ints, epoch: int) -> torch.Tensor:
-        """Return the first views of all samples, and then the second: (2 n, *shape).
+        """Return the first views of n samples, and then their second: (2 n, *shape).
 
-        In the first call of an epoch, views of all samples are drawn, and kept until
-        another epoch is asked for.
+        In the first call of an epoch, views of all ``num_samples`` are drawn, and kept
+        until another epoch is asked for.
 
         Args:
             inputs: (n, *shape) as the network would get them.
-            samples: (n,) their indices.
+            samples: (n,) their indices in the training set.
             epoch: from 1.
         """
         if epoch != self._epoch:
@@ -135,7 +142,9 @@ class Views:
         return torch.cat([self._view(view, inputs, indices) for view in (0, 1)])
 
     def _draw(self, epoch: int) -> None:
-        """Draw and keep shift, contrast and noise of both views of all samples."""
+        """Draw and keep shift, contrast and noise of both views of all samples; those
+        of the last epoch are dropped.
+        """
         rng = stream(self._seed, "views", epoch)
         augmentation = self._augmentation
         size = (2, self._num_samples)
@@ -152,7 +161,9 @@ class Views:
     def _view(
         self, view: int, inputs: torch.Tensor, indices: torch.Tensor
     ) -> torch.Tensor:
-        """Return view 0 or 1 of each of the samples ``indices``."""
+        """Return view 0 or 1, (n, *shape), of ``inputs``, which are the samples
+        ``indices`` (n,) of the drawn epoch.
+        """
         augmentation = self._augmentation
         pixels = inputs.reshape(len(inputs), augmentation.shape[0], -1)
         source_pixels = self._source_pixels(self._shift[view, indices]).to(
@@ -168,8 +179,8 @@ class Views:
         return values.reshape(inputs.shape)
 
     def _source_pixels(self, shift: torch.Tensor) -> torch.Tensor:
-        """Return where the pixels of images shifted by (n, 2) come from: (n, height
-        width).
+        """Return where the pixels of images shifted by (n, 2) come from, as indices
+        into the flattened image: (n, height width).
         """
         _, height, width = self._augmentation.shape
         # (n, height) and (n, width): images wrap around
@@ -217,6 +228,9 @@ class Contrast:
         """Return the loss of each sample, (n ranks,) nats, the rank being the fastest
         index.
 
+        Negatives are the other samples of the same rank, or of all ``ranks`` if
+        `gathered`.
+
         Args:
             embeddings: (2 n ranks, numbers) of the first views and then of the second,
                 the rank being the fastest index.
@@ -240,10 +254,15 @@ def contrast_of(
 ) -> Contrast | None:
     """Return loss and views of a contrastive training; None for other trainings.
 
+    Args:
+        epochs: of the training, whose ``training.loss`` says whether it is contrastive.
+        augmentation: how views are made; None if the data have none.
+        loss: the caller's; anything but `cross_entropy` is refused.
+
     Raises:
-        InputError: if a local batch has no negatives, data without ``augmentation`` no
-            views, the caller gives another ``loss``, or the exchange needs the
-            importance of samples.
+        InputError: the training is contrastive, and a sample of the smallest local
+            batch has no negatives, ``augmentation`` is None, the caller gives a
+            ``loss``, or the exchange needs the importance of samples.
     """
     contrastive = epochs.training.loss
     sizes = epochs.batch_sizes

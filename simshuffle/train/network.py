@@ -58,7 +58,9 @@ class RankedNetwork:
 
     @classmethod
     def of_one_rank(cls, model: nn.Module, rows_at_once: int) -> RankedNetwork:
-        """Return an ordinary ``model`` as the network of one rank."""
+        """Return an ordinary ``model``, no copy, as the network of one rank, with
+        cross-entropy as its loss.
+        """
         return cls(model, RankRows(), 1, False, False, rows_at_once)
 
     def parts(self, samples: Ints) -> Iterator[tuple[int, Ints]]:
@@ -85,7 +87,9 @@ class RankedNetwork:
         self, source: Source, first: int, part: Ints
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the losses (n ranks,), by default cross-entropy in nats, and logits (n
-        ranks, classes).
+        ranks, classes), the rank being the fastest index.
+
+        Never the contrastive loss: see `trained_losses`.
 
         Args:
             source: gives the samples.
@@ -98,7 +102,8 @@ class RankedNetwork:
     def outputs(
         self, source: Source, first: int, part: Ints
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the network's outputs (n ranks, classes) and the targets (n ranks,).
+        """Return the network's outputs (n ranks, classes) and the targets (n ranks,),
+        the rank being the fastest index.
 
         Args:
             source: gives the samples.
@@ -111,7 +116,8 @@ class RankedNetwork:
     def trained_losses(
         self, source: Source, first: int, part: Ints, epoch: int
     ) -> torch.Tensor:
-        """Return the losses (n ranks,) that the network is trained on.
+        """Return the losses (n ranks,) that the network is trained on, the rank being the
+        fastest index.
 
         A contrastive loss is of the two views of each sample, which ``epoch`` decides.
 
@@ -149,7 +155,8 @@ class RankedNetwork:
         """Return the network whose ranks are the groups of this one, with the same
         model.
 
-        For evaluation, where all ranks of a group give equal outputs.
+        For evaluation, where all ranks of a group give equal outputs. The model and
+        ``rows`` are shared, not copied.
         """
         return replace(
             self, world_size=self.world_size // self.ranks_per_group, ranks_per_group=1
@@ -180,9 +187,14 @@ def ranked_network(
     """Return a copy of ``model`` for M ranks, with the batch norm that ``training``
     wants, to be trained on ``source`` with ``loss`` or ``contrast``.
 
+    The copy is on ``device``, in training mode, and of the training's dtype; on a CPU
+    its weights may be channels last in memory. ``model`` stays as it is. It is tried on
+    a few samples first, with ``loss`` and not with ``contrast``.
+
     Raises:
-        InputError: something other than batch norm mixes samples of ranks, or batch
-            norm would have to normalise single values; or as of `apply_mode`,
+        InputError: something other than batch norm mixes samples of ranks (allowed
+            with one rank, or batch norm over all ranks), or batch norm would have to
+            normalise single values; or as of `apply_mode`,
             `probe_model` and `Training.norm_groups`.
     """
     dtype = torch_dtype(training)
@@ -245,7 +257,7 @@ def _check_norm_values(
         probe: names the layers with one value for each sample and channel.
         batch_sizes: samples of each local batch of an epoch.
         ranks_per_group: ranks that normalise together.
-        training: says whether there is batch norm.
+        training: says whether there is batch norm; with 'none' nothing is checked.
     """
     num_values = min(batch_sizes) * ranks_per_group
     if num_values > 1 or training.batch_norm == "none" or not probe.single_value_norms:
@@ -274,11 +286,11 @@ def inference_losses(network: RankedNetwork, source: Source, shards: Shards) -> 
     """Return the loss of every sample, by the network of the rank that has it, in
     evaluation mode: with that rank's running statistics.
 
-    Leaves the model in training mode.
+    Leaves the model in training mode; running statistics do not change.
 
     Returns:
-        As long as ``shards.order``, by sample index. The value of an index in no shard
-        is not initialised, as where a library's order leaves samples out.
+        Float64, as long as ``shards.order``, by sample index. The value of an index in
+        no shard is not initialised, as where a library's order leaves samples out.
     """
     samples = epoch_samples(shards, drop_last=False)
     # row: position in the shard, column: rank; false where a smaller shard is filled up
@@ -316,8 +328,8 @@ def refreshing_losses(
             batch and fills up a last one too, the first loss counts.
 
     Returns:
-        As long as ``shards.order``, by sample index. The value of an index in no shard
-        is not initialised.
+        Float64, as long as ``shards.order``, by sample index. The value of an index in
+        no shard is not initialised.
     """
     losses = np.empty(len(shards.order))
     begin = 0

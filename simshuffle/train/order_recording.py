@@ -31,29 +31,32 @@ def recorded_order(
     ``simshuffle loader --check``.
 
     Each loader runs its epochs with its own sampler, workers and random numbers. Of a
-    data set that gives samples by index no sample is read; an IterableDataset is read
-    as always.
+    data set that gives samples by index no sample is read, and ``number`` is not used:
+    the index is the sample's number. An IterableDataset is read as always. The file is
+    written at the end, complete.
 
     Args:
-        loaders: one of a rank, or one of each of several ranks.
+        loaders: one of a rank, or one of each of several ranks, rank after rank.
         epochs: how many epochs to record.
-        path: of the file, which must not exist; it ends in .csv or .parquet.
-        set_epoch: called with the number of each epoch before it begins, as the
-            training does it.
+        path: of the file, which must not exist, in a folder that does; it ends in .csv
+            or .parquet.
+        set_epoch: called with the number of each epoch, from 0, before any loader
+            begins it, as the training does it.
         number: of an IterableDataset, gives the number of a sample, or the numbers of a
             batch that the data set itself has made; if left out, items must be whole
             numbers, which stand for themselves. Where processes are spawned it must be
             a function of a module.
-        rank: of the first loader.
+        rank: of the first loader; the next one is of the next rank, and so on.
 
     Returns:
-        The table: a row for each sample, with the columns epoch (from 0), rank, worker,
-        position (of the sample among all that the worker hands out in the epoch) and
-        sample.
+        The table: a row for each sample, with the columns epoch (from 0), rank, worker
+        (from 0; 0 if the loader has none), position (from 0, of the sample among all
+        that the worker hands out in the epoch) and sample (its number). Rows are by
+        epoch, then by rank, and then as the loader hands samples out.
 
     Raises:
-        InputError: the file exists or cannot be of that kind, there is no epoch, or a
-            loader hands out something that has no number.
+        InputError: the file exists, has no folder or cannot be of that kind, there is
+            no epoch, or a loader hands out something that has no whole number.
     """
     file = Path(path)
     _check(file, epochs)
@@ -88,7 +91,9 @@ def recorded_order(
 
 
 def _check(path: Path, epochs: int) -> None:
-    """Raise InputError if ``path`` cannot be written or there is no epoch to record."""
+    """Raise InputError if ``path`` exists, is no .csv or .parquet or has no folder, or
+    if there is no epoch to record.
+    """
     rule = ""
     if path.suffix not in {".csv", ".parquet"}:
         rule = "must end in .csv or .parquet"
@@ -127,7 +132,11 @@ class _NumberCollation:
         self.number = number
 
     def __call__(self, batch: Any) -> tuple[int, list[Any]]:
-        """Return the worker's id, 0 without workers, and the numbers of all samples."""
+        """Return the worker's id, 0 without workers, and the numbers of all samples.
+
+        ``batch`` is a list of items, or one item. Items, or what ``number`` returns for
+        them, may be arrays of numbers. What is no number is returned as it is.
+        """
         info = get_worker_info()
         items = batch if isinstance(batch, list) else [batch]
         numbers = (
@@ -145,7 +154,10 @@ def _record_epoch(
     loader: Loader, number: NumberOf | None
 ) -> tuple[list[int], list[int]]:
     """Return the worker and the number of each sample that a loader hands out in an
-    epoch.
+    epoch, in that order.
+
+    Raises:
+        InputError: an item has no whole number.
     """
     workers: list[int] = []
     samples: list[int] = []

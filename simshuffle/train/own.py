@@ -66,13 +66,17 @@ class StudyOptions(TrainingOptions, total=False):
     Attributes:
         seeds: a list, or how many, which are 0, 1, ...; 3 by default. Intervals need
             two or more.
-        loss, optimizer: see `emulate`.
+        loss: gives the loss of each sample, (n,), from outputs (n, classes) and targets
+            (n,); cross-entropy by default.
+        optimizer: makes an optimiser of the parameters; by default, or if None, SGD as
+            `Training` describes it. See `emulate`.
         partition: who holds which sample before the first epoch, such as
-            ``"dirichlet:alpha=0.3"``.
-        cluster: machine of the ranks, for strategies with near partners.
+            ``"dirichlet:alpha=0.3"``; 'random' by default.
+        cluster: machine of the ranks, by its file or name, for strategies with near
+            partners.
         over: further lists of values by the dotted key of a run, of which every
             combination is trained, such as ``{"training.learning_rate": [0.1, 0.2]}``.
-        name, description: of the study.
+        name, description: of the study; 'own' and '' by default.
         model_name, data_name: for tables and figures; by default those of the classes.
         version: a text that the caller changes with the code of model, data, loss or
             optimiser. Code cannot be seen from outside, so runs are kept only under a
@@ -110,6 +114,9 @@ def train_study(
     """Train a model on emulated ranks under several strategies, each with every number
     of ranks and seed.
 
+    All runs are tried on a few samples before the first is trained, with a warning of
+    local batches that are larger than a shard.
+
     Args:
         model: makes the network, such as ``lambda: MyNet()``. It is called for every
             run with the generator of torch at the run's seed: runs of one seed begin
@@ -117,11 +124,11 @@ def train_study(
         train, test: map-style data sets of pairs (input, target), targets whole numbers
             from 0.
         strategies: as records or text, such as
-            ``"partial_local_shuffle:exchange_fraction=0.1"``.
+            ``"partial_local_shuffle:exchange_fraction=0.1"``; a single text will do.
         world_size: M, or several.
         device: 'auto' (a GPU if there is one), 'cpu', 'cuda', 'cuda:1'.
-        processes: how many train at once; None for one on each core where that pays,
-            and one on a GPU.
+        processes: how many train at once; None or 0 for one on each core where that
+            pays, and one on a GPU.
         progress: whether standard error shows how far it is; or a function that is told
             instead.
         study: `StudyOptions`.
@@ -132,7 +139,8 @@ def train_study(
         again.
 
     Raises:
-        InputError: an argument is not valid, or a run cannot be trained so.
+        InputError: an argument is not valid, a run cannot be trained so, or several
+            processes were started by torchrun.
         SimulationError: all runs were lost.
         Interrupted: by Ctrl-C; its ``result`` has the runs that are done.
     """
@@ -161,7 +169,7 @@ def custom_from_arguments(
     study: StudyOptions,
 ) -> OwnTraining:
     """Collect the caller's model, data, loss and optimiser from the arguments of
-    `train_study`.
+    `train_study`; cross-entropy and None where not given.
     """
     return OwnTraining(
         model, train, test, study.get("loss", cross_entropy), study.get("optimizer")
@@ -185,7 +193,8 @@ def own_request(
         strategies, world_size, device, study: as of `train_study`.
 
     Raises:
-        InputError: an argument is not valid, or a run cannot be trained so.
+        InputError: an argument is not valid, ``kept_in`` is given without ``version``,
+            or a run cannot be trained so.
     """
     if study.get("kept_in") is not None and not study.get("version"):
         rule = "is needed where runs are kept"
@@ -216,8 +225,8 @@ def run_store(study: StudyOptions) -> Iterator[Disk]:
 
 
 def load_files(result: Result) -> Result:
-    """Return ``result`` with the contents of its files in memory, wherever they were
-    stored.
+    """Return a copy of ``result`` that has the contents of its files as bytes, so that
+    it outlives the store.
     """
     files = {
         run: {
@@ -260,6 +269,10 @@ def _study_values(
         network: as ``custom`` makes it.
         custom: model, data, loss and optimiser.
         study: options.
+
+    Raises:
+        InputError: as of `training_values`, where the caller gives an optimiser; it is
+            made, and tried on ``network``.
     """
     study_keys = StudyOptions.__annotations__.keys() - TrainingOptions.__annotations__
     training = {key: value for key, value in study.items() if key not in study_keys}
@@ -317,7 +330,7 @@ def _validate_study(raw: dict[str, Any]) -> Study:
 
 def _argument(path: str) -> str:
     """Return the argument of `train_study` that a key of the study's only block comes
-    from.
+    from, ``over.KEY`` for keys of ``over``; a path outside the block as it is.
     """
     key = path.removeprefix("runs.0.")
     if key == path or key.partition(".")[0] == "world_size":
@@ -334,6 +347,9 @@ def _run_block(
     """Return the block of runs as a study's file has it: lists of values by dotted key.
 
     Arguments as of `train_study` and `StudyOptions`.
+
+    Raises:
+        InputError: a value of ``over`` is no list, or a record's text cannot be read.
     """
     for key, values in over.items():
         if isinstance(values, str) or not isinstance(values, Iterable):
@@ -392,11 +408,12 @@ def _check_single_process() -> None:
 def own_cells(study: Study, custom: OwnTraining, device: str) -> dict[str, OwnCell]:
     """Return the runs of a study of the caller's own training, as cells by name.
 
-    Each is checked on the CPU, and a warning given of local batches larger than a
-    shard. Runs of one seed share a digest.
+    Each is checked on the CPU as of `check_all`, with a warning of local batches larger
+    than a shard. Runs of one seed share a digest.
 
     Raises:
-        InputError: a run cannot be trained.
+        InputError: with the problems of all runs that cannot be trained, by the
+            arguments of `train_study`.
     """
     runs = study.all_runs()
     cpu = torch.device("cpu")
@@ -438,8 +455,9 @@ def mark_of(
     """Return a digest that tells trainings of the caller's apart.
 
     It covers layers and first weights of ``network``, with which a run begins, all
-    labels, names and numbers of loss and optimiser. It covers neither inputs, which may
-    be drawn at random, nor code.
+    labels, what the optimiser and a loss of torch.nn print of themselves, and the name
+    of any other loss. It covers neither inputs, which may be drawn at random, nor code,
+    nor arguments that were bound to a loss function.
     """
     digest = hashlib.sha256(repr(network).encode())
     for key, value in network.state_dict().items():

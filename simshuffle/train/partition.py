@@ -28,7 +28,11 @@ class RandomPartition(Spec):
     kind: Literal["random"]
 
     def owner(self, targets: Ints64, world_size: int, rng: np.random.Generator) -> Ints:
-        """Return the rank of each sample, (N,) int32."""
+        """Return the rank of each sample, (N,) int32.
+
+        Raises:
+            InputError: there are fewer samples than ranks.
+        """
         check_ranks(len(targets), world_size)
         return initial_owner(len(targets), world_size, rng)
 
@@ -58,7 +62,11 @@ class DirichletPartition(Spec):
     alpha: Concentration
 
     def owner(self, targets: Ints64, world_size: int, rng: np.random.Generator) -> Ints:
-        """Return the rank of each sample, (N,) int32."""
+        """Return the rank of each sample, (N,) int32.
+
+        Raises:
+            InputError: there are fewer samples than ranks.
+        """
         shard_sizes = _sizes(len(targets), world_size)
         _, label = np.unique(targets, return_inverse=True)
         label_counts = np.bincount(label)
@@ -87,7 +95,11 @@ class SortedPartition(Spec):
     kind: Literal["sorted"]
 
     def owner(self, targets: Ints64, world_size: int, rng: np.random.Generator) -> Ints:
-        """Return the rank of each sample, (N,) int32."""
+        """Return the rank of each sample, (N,) int32.
+
+        Raises:
+            InputError: there are fewer samples than ranks.
+        """
         sizes = _sizes(len(targets), world_size)
         owner = np.empty(len(targets), np.int32)
         owner[_sort_by_label(targets, rng)] = np.repeat(np.arange(world_size), sizes)
@@ -108,7 +120,11 @@ class ShardsPartition(Spec):
     shards_per_rank: Annotated[Count, Field(le=10_000)] = 2
 
     def owner(self, targets: Ints64, world_size: int, rng: np.random.Generator) -> Ints:
-        """Return the rank of each sample, (N,) int32."""
+        """Return the rank of each sample, (N,) int32.
+
+        Raises:
+            InputError: there are fewer samples than ranks.
+        """
         sizes = _sizes(len(targets), world_size)
         k = self.shards_per_rank
         # the rank of each piece, in the order of labels
@@ -131,7 +147,7 @@ Partition = Annotated[
 
 
 def check_ranks(num_samples: int, world_size: int) -> None:
-    """Raise an InputError unless every rank can get a sample."""
+    """Raise an InputError if there are fewer samples than ranks."""
     if world_size > num_samples:
         rule = f"must not exceed the number of training samples, {num_samples}"
         remedy = "Take fewer ranks or more samples."
@@ -144,7 +160,7 @@ def label_divergence(
     """Return how much the ranks' labels differ from the set's, from 0 to 1.
 
     It is the mean over ranks of the total variation distance: half the sum of absolute
-    differences of shares.
+    differences of shares. It is NaN if a rank has no sample.
 
     Args:
         owner: (n,) the rank of each sample, or of each of ``samples``.
@@ -166,7 +182,11 @@ def label_divergence(
 
 
 def _sizes(num_samples: int, world_size: int) -> Ints:
-    """Return the samples of each rank, (M,), as in a random partition."""
+    """Return the samples of each rank, (M,), which differ by one at most.
+
+    Raises:
+        InputError: there are fewer samples than ranks.
+    """
     check_ranks(num_samples, world_size)
     return np.bincount(
         np.arange(num_samples) * world_size // num_samples, minlength=world_size

@@ -29,7 +29,9 @@ from simshuffle.train.training import BatchNorm
 class Probe:
     """Properties of a network, as a forward pass of a few samples shows them."""
 
-    activations: int = 1  # values of one sample's input and of all its layers' outputs
+    # values of one sample's input and of the outputs of all layers without sublayers; outputs that
+    # are no tensors are not counted
+    activations: int = 1
     # paths of the batch-norm layers that see one value for each sample and channel
     single_value_norms: list[str] = field(default_factory=list)
     # whether the outputs of a rank's samples depend on the samples of another rank
@@ -48,7 +50,18 @@ def probe_model(
     loss: Loss = cross_entropy,
 ) -> Probe:
     """Run a copy of ``model``, with batch norm as ``mode``, on two samples of each of
-    two ranks, and give its outputs to ``loss``. No random state changes.
+    two ranks, and give its outputs to ``loss``.
+
+    ``model`` and torch's random state stay as they are. Up to six samples of ``source``
+    are read, from the first to the last.
+
+    Args:
+        model: to be tried.
+        mode: of batch norm.
+        source: gives the samples.
+        dtype: of the copy.
+        device: of the copy; channels last are tried on a CPU alone.
+        loss: gives the loss of each sample.
 
     Raises:
         InputError: the model has no weights to train, cannot take the samples, or does
@@ -102,8 +115,8 @@ def probe_model(
 def _equal_with_channels_last(
     twin: nn.Module, rows: RankRows, source: Source, samples: Ints, logits: torch.Tensor
 ) -> bool:
-    """Return whether ``twin`` gives the ``logits`` with its weights laid out channels
-    last too.
+    """Return whether ``twin`` gives the ``logits`` (n, classes) of ``samples`` with its
+    weights laid out channels last too, to 1e-4 of the largest.
 
     A network that needs the usual order in memory, or draws random numbers by it, does
     not. ``twin`` stays so laid out.
@@ -158,6 +171,7 @@ def _add_hooks(twin: nn.Module, probe: Probe, num_samples: int) -> list[Any]:
     """
 
     def count_output(_layer: nn.Module, _inputs: Any, result: Any) -> None:
+        """Add the values that one sample has in ``result``, if that is a tensor."""
         if isinstance(result, torch.Tensor):
             probe.activations += result.numel() // num_samples
 

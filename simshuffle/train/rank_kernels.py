@@ -38,7 +38,7 @@ def _tile(values: Any, block: Any) -> None:
 
 @compiled
 def _fold(sums: Any, total: Any) -> None:
-    """Add a block of ``sums`` to ``total`` (C,), and empty it."""
+    """Add a block of ``sums`` to ``total`` (C,) by channel, and fill it with zeros."""
     channels = len(total)
     for place in range(0, len(sums), channels):
         for c in range(channels):
@@ -50,9 +50,11 @@ def _fold(sums: Any, total: Any) -> None:
 def _moments(
     x: Any, rank: int, mean: Any, variance: Any, total: Any, work: Any
 ) -> None:
-    """Fill ``rank``'s row of ``mean`` and of the biased ``variance``, (M, C) each.
+    """Fill ``rank``'s row of ``mean`` and of the biased ``variance``, (M, C) each, from
+    its rows of ``x`` (b M, S C).
 
-    Its mean also fills the block work[1]. The block work[0] is empty, before and after.
+    Its mean also fills the block work[1]. The block work[0] is zeros, before and after.
+    ``total`` (C,) float64 is overwritten.
     """
     rows, numbers = x.shape
     ranks, channels = mean.shape
@@ -148,7 +150,8 @@ def _sums(
 
     Fills ``total`` (2, C) with the sums of the gradient ``output_gradient`` and of its
     products with x - mean. If ``y`` has rows, these are of the part that a rectifier
-    with output ``y`` lets through; ``passed`` is filled with that part.
+    with output ``y`` lets through; the rank's rows of ``passed`` are filled with that
+    part. work[0] and work[1] are zeros, before and after.
     """
     rows, numbers = x.shape
     width = work.shape[1]
@@ -193,10 +196,12 @@ def gradients(
     """Compute the gradients of a loss whose gradient by the output of `normalise` is
     ``output_gradient``.
 
-    Fills ``of_x`` (b M, S C) and ``of_affine`` (2, C) float64. ``y`` is that output if
-    it was rectified, and else has no rows; then ``passed`` becomes the part that the
-    rectifier lets through, and is ``of_x`` itself if ``inside``. The last three are for
-    its own use, as of `_workspace` (6).
+    Fills ``of_x`` (b M, S C), and ``of_affine`` (2, C) float64: by weight and by bias,
+    summed over ranks. ``weight`` is (C,), and ``moments`` (2, M, C) as of `normalise`.
+    ``y`` is that output if it was rectified; then ``passed`` becomes the part that the
+    rectifier lets through, and is ``of_x`` itself if ``inside``. Else ``y`` has no rows
+    and ``passed`` is not used. The last three are for its own use, as of `_workspace`
+    (6).
     """
     rows, numbers = x.shape
     mean = moments[0]
@@ -297,7 +302,8 @@ def _order(x: Tensor) -> torch.memory_format:
 def _flat(x: Tensor | None, like: Tensor) -> Any:
     """Return ``x`` as (rows, S C) numbers, channels last; an array without rows if None.
 
-    It is a view if ``x`` is in that order in memory, else a copy.
+    It is a view if ``x`` is in that order in memory, else a copy, so that what is
+    written there does not reach ``x``. The empty array has the type of ``like``.
     """
     if x is None:
         return np.empty((0, 0), like.detach().numpy().dtype)
@@ -307,8 +313,10 @@ def _flat(x: Tensor | None, like: Tensor) -> Any:
 
 
 def _workspace(x: Tensor, blocks: int) -> tuple[Any, Any, Any]:
-    """Return zeros (blocks, block), (2, C) float64 and (3, C); the others of the type
-    of ``x``.
+    """Return zeros: (blocks, block), (2, C) float64 and (3, C).
+
+    The first and the last have the type of ``x``. A block is the least multiple of C
+    that is not below `BLOCK`.
     """
     channels = x.shape[1]
     dtype = x.detach().numpy().dtype
@@ -347,12 +355,14 @@ class NormaliseByRank(torch.autograd.Function):
         eps: float,
         rectified: bool,
     ) -> tuple[Tensor, Tensor]:
-        """Normalise ``x`` (b M, C, ...), M = ``ranks``.
+        """Normalise ``x`` (b M, C, ...), M = ``ranks``, by rank; then add ``added``, if
+        any, and replace negative values by 0 if ``rectified``.
 
         `supports_kernels` must accept ``x``; else the output may stay unfilled.
+        ``affine`` (2, C) is weight and bias.
 
         Returns:
-            The output; and mean and biased variance (2, M, C).
+            The output; and mean and biased variance (2, M, C), which have no gradient.
         """
         moments = x.new_empty(2, ranks, x.shape[1])
         y = torch.empty_like(x)
@@ -377,7 +387,9 @@ class NormaliseByRank(torch.autograd.Function):
     def backward(
         context: Any, output_gradient: Tensor, *_: Any
     ) -> tuple[Tensor | None, ...]:
-        """Return the gradients by ``x``, ``affine`` and ``added``."""
+        """Return the gradients by the six inputs of `forward`: ``x``, ``affine`` and
+        ``added`` (None if it was None), then three None.
+        """
         x, affine, moments, *outputs = context.saved_tensors
         of_x = torch.empty_like(x)
         of_affine = torch.empty(*affine.shape, dtype=torch.float64)

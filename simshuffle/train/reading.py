@@ -17,6 +17,8 @@ from simshuffle.workload.layers import LayerList
 from simshuffle.workload.layers.build import INDEX_VALUES, MASK_VALUES
 from simshuffle.workload.layers.layer import Kind
 
+# names of torch's operations; the activations that keep their output, and not their input, for the
+# backward pass
 _KEEP_OUTPUT = {"relu", "sigmoid", "tanh", "softmax", "threshold", "hardsigmoid"}
 _ACTIVATIONS = {
     *_KEEP_OUTPUT,
@@ -34,6 +36,7 @@ _ACTIVATIONS = {
     *("softplus", "log_sigmoid_forward", "prelu", "_prelu_kernel", "relu6", "glu"),
 }
 _SOFTMAX = {"_softmax", "_safe_softmax", "_log_softmax"}
+# elementwise operations: those that may make a layer 'add', and all
 _SUMS = {"add", "sub", "rsub"}
 _ELEMENTWISE = {*_SUMS, "mul", "div", "where", "maximum", "minimum", "addcmul", "lerp"}
 
@@ -42,19 +45,24 @@ _ELEMENTWISE = {*_SUMS, "mul", "div", "where", "maximum", "minimum", "addcmul", 
 class _Call:
     """An operation of the forward pass that takes an output of a layer."""
 
-    name: str
-    args: Any
+    name: str  # as in torch's schema, without namespace and without a final _
+    args: Any  # positional arguments
     sources: list[Traced]  # of the tensors it takes, those whose origin is known
     outputs: list[Traced]  # of `sources`, the outputs of layers; at least one
-    result: torch.Tensor
+    result: torch.Tensor  # the first one, if there are several
 
 
 class LayerReader(TorchDispatchMode):
-    """Records all operations of a forward pass as layers.
+    """Records all operations of a forward pass that runs in its context as layers.
+
+    Operations that take neither a parameter of ``trained``, nor an input, nor what was
+    made of these, are not recorded.
 
     Args:
-        trained: parameters by their identity.
-        inputs: of the network; the first index of each is the sample of the batch.
+        trained: parameters by their identity, ``id``.
+        inputs: of the network; the first index of each is the sample of the batch. The
+            first input decides the size of the batch and the shape of the network's
+            input.
 
     Attributes:
         drafts: the layers recorded.
@@ -78,7 +86,8 @@ class LayerReader(TorchDispatchMode):
     ) -> Any:
         """Run an operation, record it if it takes a known tensor, return its result.
 
-        Masks of dropouts are only marked; what just makes a new tensor is not recorded.
+        Masks of dropouts are only marked. What just makes a new tensor (new_...,
+        ..._like) is not recorded.
         """
         result = func(*args, **(kwargs or {}))
         tensors = [
@@ -114,6 +123,9 @@ class LayerReader(TorchDispatchMode):
     ) -> None:
         """Note what the ``result`` of an operation is from, and make or change a layer
         by it.
+
+        An operation of parameters alone makes no layer, and a result without a tensor
+        is ignored.
 
         Args:
             name: of the operation.
@@ -241,6 +253,9 @@ class LayerReader(TorchDispatchMode):
     ) -> Draft:
         """Return the one layer of two products of activations with a softmax between:
         made at the first product, complete at the second.
+
+        At the second, the layer is moved to the end of the list. Any product of two
+        activations counts as the first half if none of ``outputs`` is one.
         """
         first_halves = [
             output.draft
@@ -314,6 +329,13 @@ class LayerReader(TorchDispatchMode):
     def _combine(self, call: _Call, result: Any) -> None:
         """Make or change a layer by an operation between layers: a sum, a dropout, a
         view, ...
+
+        Elementwise operations of several layers' outputs make a layer: 'add' for a sum
+        or difference of outputs as large as the result, else 'other'. An operation with a
+        parameter may make one: 'embedding' if the parameter has a value for each token,
+        'other' if it is not elementwise or takes the network's input. Every other
+        operation belongs to the layer of its first known input; a dropout adds its mask
+        to what that layer keeps.
         """
         sources = call.sources
         outputs = call.outputs
@@ -364,7 +386,7 @@ class LayerReader(TorchDispatchMode):
 
     def network(self, name: str) -> LayerList:
         """Return the recorded layers as a list of this ``name``; parameters that no
-        operation takes are a layer 'unused'.
+        operation takes are a layer 'unused', the first.
         """
         return self.drafts.layer_list(
             name, unused=sum(self._trained[key].numel() for key in self._uncounted)

@@ -38,6 +38,9 @@ NAN = float("nan")
 def strategy_label(strategy: Strategy) -> str:
     """Return kind, Q, and values other than the default, as
     'importance_pair-0.1-lagging'.
+
+    Q is left out where it is 0 or there is none. Of values, ``source`` is left out, and
+    of a schedule all but who sends which sample to whom.
     """
     parts = [strategy.kind]
     if strategy.fraction:
@@ -50,7 +53,8 @@ def _unusual(record: BaseModel) -> list[str]:
     """Return the parts of a label that tell a record from the default one.
 
     They are the values that are not the default, True by the name of its key; the
-    order always; and of a schedule only what says who sends which sample to whom.
+    order always; and of a schedule only what says who sends which sample to whom. Kind,
+    Q and ``source`` are never among them.
     """
     texts = []
     for name, field in type(record).model_fields.items():
@@ -76,10 +80,16 @@ def _unusual(record: BaseModel) -> list[str]:
 def description(
     strategy: Strategy, training: Training, network: nn.Module, **run_values: Any
 ) -> dict[str, Any]:
-    """Describe a run as plain values.
+    """Describe a run as plain values, by name: `RunRecord.description` as it begins.
 
-    ``run_values`` are those that none of strategy, training and network has, among them
-    ``world_size``.
+    ``lagging`` is False, and ``selection``, ``partner_rule`` and ``importance_pass``
+    are '', for strategies without them. ``learning_rate`` is that after the warm-up,
+    and ``exchange`` holds all values of the strategy.
+
+    Args:
+        strategy, training, network: of the run.
+        **run_values: what none of these has, among them ``world_size``, which is
+            needed. They come first, and others of the same name replace them.
     """
     return {
         **run_values,
@@ -105,6 +115,7 @@ class OwnStatistics:
     """Counts on how many samples the running statistics of ranks rest.
 
     They are those of a rank's own batch norm, or those that a group of ranks shares.
+    Nothing is counted unless all layers of ``network`` have one momentum above 0.
     """
 
     def __init__(
@@ -125,7 +136,8 @@ class OwnStatistics:
     def add(self, owner: Ints, world_size: int, iterations: int) -> None:
         """Add an epoch, and forget those whose weight has become negligible.
 
-        Nothing is kept where ranks have no statistics of their own.
+        Nothing is kept where ranks have no statistics of their own. The weight follows
+        from the ``iterations`` of the epoch that was added last.
 
         Args:
             owner: (N,) the rank that had each sample, -1 for none.
@@ -142,10 +154,11 @@ class OwnStatistics:
             self._groups = world_size // ranks_per_group
 
     def effective_samples(self) -> float | None:
-        """Return `effective_number` after the last epoch.
+        """Return `effective_number` after the last epoch: samples, the mean over ranks
+        or groups.
 
-        None where ranks have no statistics of their own, or layers differ in their
-        momentum.
+        None before the first epoch, where ranks have no statistics of their own, and
+        where layers differ in their momentum or have none.
         """
         if not self._owners:
             return None
@@ -153,10 +166,10 @@ class OwnStatistics:
 
 
 class TrainingRecorder:
-    """Collects the tables of a run.
+    """Collects the tables of a run. The clock of the run starts when it is made.
 
     Args:
-        epochs: before the first epoch.
+        epochs: before the first epoch, with ``owner`` set.
         network: that is trained.
         targets: (N,) the label of each sample.
         **run_values: what else describes the run.
@@ -198,8 +211,10 @@ class TrainingRecorder:
 
         Args:
             outcome: of the epoch.
-            losses: (N,) of samples as they were last trained on, nats.
-            scores: after the epoch.
+            losses: (N,) of samples as they were last trained on, nats. Those of samples
+                that nobody trained on in this epoch are left out of the table.
+            scores: after the epoch, by the statistics that were used; NaN stands for
+                those that are not there, as in an epoch without evaluation.
         """
         epoch = outcome.epoch
         shards = outcome.shards
@@ -245,7 +260,12 @@ class TrainingRecorder:
         )
 
     def record(self, message: str = "") -> RunRecord:
-        """Return the record, of a run that failed if there is a ``message``."""
+        """Return the record of the epochs added, of a run that failed if there is a
+        ``message``.
+
+        ``plans`` is None for strategies that exchange nothing; the description's
+        ``samples_per_s`` is NaN before the first epoch.
+        """
         measured_values = {
             "samples_per_s": self._samples / self._seconds if self._seconds else NAN,
             "effective_samples": self._statistics.effective_samples(),
@@ -270,14 +290,14 @@ def importance_row(
     """Return a row of the importance table, over the samples that have a loss.
 
     Its columns: epoch, source; mean, std, min, p10, p50, p90 and max in nats;
-    top_tenth_share, the share of all loss that the highest tenth of the samples has;
-    and between_ranks, as of `variance_between_ranks`.
+    top_tenth_share, the share of all loss that the highest tenth of the samples has
+    (about 0.1 if all losses are 0); and between_ranks, as of `variance_between_ranks`.
 
     Args:
         epoch: from 1.
         source: 'inference' or 'training'.
-        losses: (N,) nats; NaN where there is none yet.
-        owner: (N,) the rank of each sample.
+        losses: (N,) nats; NaN where there is none yet; at least one is there.
+        owner: (N,) the rank of each sample that has a loss.
     """
     has_loss = ~np.isnan(losses)
     values = losses[has_loss]

@@ -34,7 +34,7 @@ def norm_2d(norm: Norm, channels: int) -> nn.Module:
     """Return batch norm, or group norm of as many groups as the channels can be divided
     into.
 
-    At most `MOST_GROUPS`, of at least two channels each.
+    At most `MOST_GROUPS`, of at least two channels each; one group if none fit.
     """
     if norm == "batch":
         return nn.BatchNorm2d(channels)
@@ -45,7 +45,11 @@ def norm_2d(norm: Norm, channels: int) -> nn.Module:
 
 
 class _BasicBlock(nn.Module):
-    """Two convolutions with norm and ReLU, beside a shortcut without parameters."""
+    """Two convolutions with norm and ReLU, beside a shortcut without parameters.
+
+    The shortcut takes every ``stride``-th pixel, and adds channels of zeros. A block
+    with stride 2 must have more ``outputs`` than ``inputs``.
+    """
 
     def __init__(self, inputs: int, outputs: int, stride: int, norm: Norm) -> None:
         super().__init__()
@@ -69,8 +73,8 @@ class _BasicBlock(nn.Module):
 
 
 class _WideBlock(nn.Module):
-    """Batch norm, ReLU, convolution, twice; a 1 x 1 convolution beside where the
-    channels change.
+    """Batch norm, ReLU, convolution, twice; beside a 1 x 1 convolution where the
+    channels change, else the input itself.
     """
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
@@ -97,8 +101,10 @@ class _WideBlock(nn.Module):
 def _stages(
     block: Callable[[int, int, int], nn.Module], blocks: int, widen: int
 ) -> nn.Sequential:
-    """Return three stages of ``blocks`` blocks; the second and third stage halve the
-    image.
+    """Return three stages of ``blocks`` blocks, of `WIDTHS` times ``widen`` channels.
+
+    The first takes ``WIDTHS[0]`` channels; the second and third halve the image's
+    sides. ``block`` makes a block of its inputs, outputs (channels) and stride.
     """
     layers = []
     inputs = WIDTHS[0]
@@ -111,8 +117,8 @@ def _stages(
 
 
 def _draw_convolutions(network: nn.Module) -> None:
-    """Draw the first weights as He et al. 2015 (arXiv 1502.01852), which both papers
-    follow.
+    """Draw the first weights of convolutions, in place, as He et al. 2015 (arXiv
+    1502.01852), which both papers follow; by torch's own generator.
     """
     for layer in network.modules():
         if isinstance(layer, nn.Conv2d):

@@ -29,12 +29,12 @@ class Run(Spec):
 
     data: Data
     model: Model
-    partition: Partition = RandomPartition(kind="random")
-    exchange: TrainedExchange
-    world_size: Count
+    partition: Partition = RandomPartition(kind="random")  # who holds what at first
+    exchange: TrainedExchange  # the strategy
+    world_size: Count  # M, ranks
     training: Training = Training()
-    cluster: str | None = None
-    seed: Annotated[int, Field(ge=0)] = 0
+    cluster: str | None = None  # file or name of the ranks' machine; None if unknown
+    seed: Annotated[int, Field(ge=0)] = 0  # of all that is drawn
 
     @classmethod
     def of_one_rank(
@@ -54,6 +54,8 @@ class Run(Spec):
     def rng(self, name: str, *numbers: int) -> np.random.Generator:
         """Return the random stream of a name and numbers: 'weights', ('shuffle',
         epoch), ('exchange', epoch).
+
+        Every call returns a new generator, which begins at the start of the stream.
         """
         return stream(self.seed, name, *numbers)
 
@@ -61,6 +63,9 @@ class Run(Spec):
         """Return the epochs of ``num_samples`` samples, without places of ranks.
 
         ``owner`` is to be set before the first epoch.
+
+        Raises:
+            InputError: there are fewer samples than ranks, or too few for a batch.
         """
         return TrainingEpochs(
             self.exchange,
@@ -91,8 +96,10 @@ class Run(Spec):
 
 
 def check_order(run: Run, num_samples: int) -> None:
-    """Raise an InputError unless a loader's order can be drawn, and needed places are
-    known.
+    """Raise an InputError unless a loader's order can be drawn for ``num_samples``
+    samples, and the ranks' places are known where they are needed.
+
+    Its paths are keys of ``run``.
     """
     places = run.places()
     if not isinstance(run.exchange, LoaderShuffle):

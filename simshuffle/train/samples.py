@@ -81,8 +81,8 @@ def split_samples(
 
     Args:
         targets: (n,) labels.
-        test_share: the test part has the whole part of ``test_share`` n samples, of
-            every label its share to within one.
+        test_share: the test part has ``test_share`` n samples, rounded down, of every
+            label its share to within one.
         rng: chooses the samples.
     """
     shuffled = rng.permutation(len(targets))
@@ -118,7 +118,8 @@ def standardise(
     train: NDArray[Any], test: NDArray[Any], *, by_feature: bool = False
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Return both parts minus the training part's mean, divided by its standard
-    deviation: of all values, or of each feature; by 1 where that is 0.
+    deviation: of all values, or of each feature (place in the sample) with
+    ``by_feature``; by 1 where that is 0. Both are float32.
     """
     axis = 0 if by_feature else None
     mean = train.mean(axis=axis, dtype=np.float64)
@@ -162,7 +163,7 @@ def replace_labels(
 
     Args:
         targets: (n,) labels.
-        classes: number of labels.
+        classes: number of labels; with one, no label is replaced.
         share: round(``share`` n) samples, chosen at random, get a wrong label.
         rng: draws samples and labels; each wrong label is equally likely.
     """
@@ -187,7 +188,7 @@ def long_tailed_labels(
     count: int, classes: int, imbalance: float, rng: np.random.Generator
 ) -> Ints64:
     """Return ``count`` labels in random order, whose frequencies fall by one factor
-    from class to class, to within one.
+    from class to class, to within one; rare classes may have no sample.
 
     Args:
         count: of samples.
@@ -218,6 +219,3 @@ def check_memory(nbytes: int, limit: float, key: str, source: str, remedy: str) 
     if nbytes > limit:
         rule = f"the samples must fit into {limit / 1e9:.3g} GB of memory"
         refuse(key, rule, f"{nbytes / 1e9:.3g} GB", remedy, source)
-
-
-# ---------------------------------------------------------------------------------------- by number

@@ -1,5 +1,6 @@
 """What crosses the border of two epochs: batches that are ahead, and the remainder of a shard."""
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -161,3 +162,17 @@ def test_the_workers_go_on_in_turn_in_the_next_epoch():
     assert report.epochs(simulate(small(**values)))["epoch_s"].sum() == pytest.approx(
         50e-3, rel=1e-2
     )
+
+
+def test_a_batch_that_is_all_of_the_next_epoch_has_the_bytes_of_a_mean_batch():
+    """17 samples of 100 kB on 2 ranks in batches of 8: one rank has 9, the other 8. The second
+    batch of the other comes whole from the next epoch: 8 samples are 800 kB, as in every batch."""
+    values = {
+        "workload__local_batch_size": 8,
+        "workload__dataset__num_samples": 17,
+        "workload__last_batch": "carry",
+    }
+    scenario = small(world_size=2, epochs=1, **values)
+    (plan,) = plan_epochs(scenario, sample_nbytes(scenario))
+    assert plan.training.samples.tolist() == [[8, 8], [8, 8]]
+    assert plan.training.nbytes == pytest.approx(np.full((2, 2), 8 * 100e3))

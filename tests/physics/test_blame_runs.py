@@ -185,11 +185,6 @@ def test_every_phase_is_a_cause_of_its_own_or_computing():
     assert sorted(chain(*LABELS.values())) == sorted(EXCLUSIVE)
 
 
-def test_ranks_on_each_host():
-    counts = [(16, 16), (64, 16), (9, 3), (7, 4), (5, 1), (17, 3)]
-    assert [ranks_per_host(*each) for each in counts] == [1, 4, 4, 2, 5, 8]
-
-
 def busy(share):
     return links(("pfs.open", "pfs.open", 9.0, share, 1.0), ("a", "x", 1.0, 0.1, 0.5))
 
@@ -240,3 +235,13 @@ def test_two_coincidences_in_five_waits_of_160_ranks_are_chance():
     own[2, [5, 67]] = 1.0, 1.7
     (row,) = find_late_hosts(phases([("io", own)]), 20.0, names(160), 1)
     assert row.what == "h67"
+
+
+@pytest.mark.parametrize(
+    ("ranks", "hosts", "expected"),
+    [(16, 16, 1), (64, 16, 4), (9, 3, 3), (12, 2, 6), (36, 3, 12), (7, 4, 2), (5, 1, 5),
+     (17, 3, 8), (15, 2, 8)],
+)  # fmt: skip
+def test_ranks_on_each_host(ranks, hosts, expected):
+    """Launchers start as many on each host; where the last has fewer, hosts have 2^n GPUs."""
+    assert ranks_per_host(ranks, hosts) == expected

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import asdict
+from types import SimpleNamespace
 
 import pytest
 
@@ -14,6 +15,7 @@ from simshuffle.job.plan.hidden import (
 from simshuffle.job.scenario.host_work import host_work
 from simshuffle.studies.mechanisms.border import ExchangePoint, approach_border, search_exactly
 from simshuffle.studies.mechanisms.hiding import STUDY, first_answer, request
+from simshuffle.studies.mechanisms.points import Points
 from simshuffle.studies.mechanisms.variants import (
     BARRIERS,
     HOST_WORK,
@@ -298,3 +300,13 @@ def test_what_a_way_costs_can_be_removed_one_by_one(way):
     assert removals
     for changes in removals.values():
         assert with_variant(small(world_size=2), way, 10, changes) != scenario
+
+
+@pytest.mark.parametrize(("exact", "names"), [(False, ["write", "pickle"]),
+                                              (True, ["write", "pickle", "decode"])])  # fmt: skip
+def test_the_costliest_kinds_of_host_work_are_removed_alone(exact, names):
+    """A search with a limit removes two kinds; reading costs a quarter of writing, no more."""
+    costs = {"read": "1 ms", "decode": "2 ms", "pickle": "3 ms", "write": "4 ms"}
+    scenario = small(workload__exchange=exchange(**costs))
+    search = SimpleNamespace(_cell=SimpleNamespace(is_exact=exact))
+    assert list(Points._host_work_removals(search, scenario)) == names

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 from simshuffle.api import run
+from simshuffle.job.lowering.collectives import gather_seconds
 from simshuffle.job.plan.epochs import plan_epochs, sample_nbytes
+from simshuffle.job.plan.resources import Resources
 from simshuffle.job.sim.simulate import simulate
 from simshuffle.report import report
 from tests.small import seconds, small
@@ -164,3 +166,15 @@ def test_the_tables_of_several_runs_are_those_of_their_joined_timeline():
             assert found.to_csv() == expected.to_csv()
         labels = result.breakdown.groupby("run")["label"].agg(set)
         assert [("IMPT" in each) for each in labels] == [importance in ways] * 2
+
+
+@pytest.mark.parametrize(("gpus", "shared_by"), [(2, 1.0), (4, 2.0)])
+def test_ranks_share_the_hcas_of_their_host_in_an_all_gather(gpus, shared_by):
+    """2 hosts with 2 HCAs of 10 GB/s each: four ranks of a host share them in pairs. Recursive
+    doubling, 1,000 numbers of each rank."""
+    ranks = 2 * gpus
+    host = {"cluster__host__gpus": gpus, "cluster__host__hcas": 2, "cluster__host__pcie_slots": 2}
+    scenario = small(world_size=ranks, cluster__topology__hcas_per_host=2, **host)
+    resources = Resources(scenario.cluster, ranks, scenario.rng("placement"))
+    expected = np.log2(ranks) * LATENCY + (ranks - 1) * 8e3 * shared_by / HCA
+    assert gather_seconds(1000.0, resources) == pytest.approx(expected, rel=1e-12)

@@ -15,6 +15,7 @@ import pytest
 from simshuffle.fabric.network import Fluid, Links
 from simshuffle.fabric.network.batch import TransferBatch, tasks
 from simshuffle.fabric.network.models import shared_network
+from simshuffle.job.plan.findings import slow_cable_facts
 from simshuffle.job.plan.jobs import isolate_job, place_jobs
 from simshuffle.job.scenario.scenario import Scenario
 from simshuffle.job.sim.clock import NetworkClock
@@ -202,6 +203,21 @@ def test_uniform_traffic_uses_the_share_of_the_links_that_it_asks_for():
     assert per_second.to_numpy() == pytest.approx(2e6, rel=1e-3)
 
 
+@pytest.mark.parametrize("routing", ["dimension_order", "min_hop"])
+def test_traffic_loads_links_of_a_torus_that_no_rank_uses(routing):
+    """A ring of eight switches: one rank reads on its first one beside h0004 -> h0005, far from it.
+    These ask for half of 20 MB/s each way: of the links to both hosts, and of one cable."""
+    ring = {"kind": "torus", "shape": [8], "link_bandwidth": "20 MB/s"}
+    ring |= {"cable_latency": "100 ns", "switch_latency": "100 ns"}
+    record = {"kind": "permutation", "load": 0.5, "hosts": ["h0004", "h0005"]}
+    values = {**ONE_READER, "cluster__topology": ring, "cluster__routing": {"kind": routing}}
+    del values["cluster__topology__link_bandwidth"]
+    links = simulate(small(**values, background=[record])).links
+    half_full = links[links["peak_utilisation"].between(0.499, 0.501) & (links["unit"] == "B")]
+    ends = {frozenset(str(name).split(">")) for name in half_full["link"]}
+    assert ends == {frozenset(pair) for pair in (("h0004", "s4"), ("s4", "s5"), ("h0005", "s5"))}
+
+
 def test_bursts_use_their_share_of_the_time_at_their_rate():
     """Bursts of 2 ms at half a link, silences of 6 ms: an eighth in the mean. Some 500 bursts of
     each of 15 hosts: its standard deviation is about sqrt(2 / 7500) of it, so 5 % is 3 of them."""
@@ -235,3 +251,15 @@ def test_jobs_have_the_traffic_of_others_beside_them_alone_and_together():
     scenario = small(**ONE_READER, jobs=jobs, background=[record])
     assert 8.0 <= lasted(by_itself(scenario, "a")) <= 8.0 + EDGE
     assert 8.0 <= lasted(together(scenario)["a"]) <= 8.0 + EDGE
+
+
+@pytest.mark.parametrize(("cable", "used"), [("s0.7>s0.0", 0), ("s0.0>s0.1", 1)])
+def test_a_slow_cable_of_a_torus_is_used_only_if_a_route_crosses_it(cable, used):
+    """The ranks of h0000 to h0003, in the first row, read from the file system at its first switch:
+    no route between them goes round the row."""
+    torus = {"kind": "torus", "shape": [8, 8], "link_bandwidth": "20 MB/s"}
+    torus |= {"cable_latency": "100 ns", "switch_latency": "100 ns"}
+    values = {**ONE_READER, "cluster__topology": torus, "world_size": 4}
+    del values["cluster__topology__link_bandwidth"]
+    facts = slow_cable_facts(small(**values, cluster__faults={cable: 0.5}))
+    assert facts["slow_cables"]["used"] == used

@@ -9,6 +9,7 @@ import pytest
 from simshuffle.extensions.doctor.fit import fit
 from simshuffle.extensions.doctor.predicting import predict
 from simshuffle.extensions.doctor.records.record import make_rows
+from simshuffle.extensions.doctor.step_fit import busy_cores
 from simshuffle.job.scenario.scenario import from_dict
 from tests.recorded import Training
 
@@ -212,3 +213,26 @@ def test_a_rank_that_makes_its_batches_itself_does_one_thing_after_the_other():
     record.about["loaders"][0]["num_workers"] = 0
     (expected,) = predict(record, None, [1], interval=False).ranks
     assert within(expected.step_s, 106e-3, 0.06)
+
+
+def test_a_data_set_of_unknown_length_is_that_of_its_longest_epoch():
+    """Two epochs of 100 samples, and a third that was stopped: not 250 samples."""
+    record = replace(STEP_BOUND, epochs=3).record(1)
+    for loader in record.about["loaders"]:
+        del loader["samples"]
+    rows = record.rows[~((record.rows["epoch"] == 2) & (record.rows["batch"] > 6))]
+    assert scenario(replace(record, rows=rows)).workload.dataset.num_samples == 100
+
+
+@pytest.mark.parametrize(("cores", "expected"), [(0.5, 1), (3.7, 3)])
+def test_a_container_with_part_of_a_core_has_one(cores, expected):
+    about = {"host": {"name": "h", "cores": cores}}
+    fitted = fit(replace(STEP_BOUND, about=about).record(1))
+    assert fitted.cores == expected
+    assert fitted.on(4)["cluster"]["host"]["cores"] >= 1
+
+
+def test_cores_of_steps_count_only_where_their_time_is_known():
+    steps = pd.DataFrame({"seconds": [1.0, 1.0, 4.0], "core_s": [0.5, 0.7, np.nan]})
+    assert busy_cores(steps, 2, True) == pytest.approx(1.2)
+    assert busy_cores(steps.assign(core_s=np.nan), 2, True) == 2.0

@@ -17,7 +17,7 @@ import pytest
 from simshuffle.errors import InputError
 from simshuffle.job.plan.checkpoint_bounds import restore_seconds
 from simshuffle.job.plan.epochs import plan_epochs, sample_nbytes
-from simshuffle.job.plan.recovery import divide_among, drop_iterations
+from simshuffle.job.plan.recovery import clear_caches, divide_among, drop_iterations
 from simshuffle.job.sim.recorder import Recorder
 from simshuffle.job.sim.simulate import simulate, simulate_epochs
 from simshuffle.report import report
@@ -178,6 +178,32 @@ def test_ranks_that_go_on_read_the_bytes_of_those_that_are_lost():
     assert after.hit_nbytes.sum() == before.hit_nbytes[:, left].sum() > 0
     alone = divide_among(plan, left, 10, dealt=False).training
     np.testing.assert_array_equal(alone.nbytes, before.nbytes[:, left])
+
+
+@pytest.mark.parametrize("policy", ["spare", "elastic"])
+def test_importance_is_measured_by_the_ranks_that_go_on_and_on_new_hosts_from_cold_caches(policy):
+    exchange = {"kind": "importance_pair", "exchange_fraction": 0.2, "lagging": False}
+    scenario = small(workload__exchange=exchange, epochs=2, cluster__memory__page_cache="1 GB")
+    *_, plan = plan_epochs(scenario, sample_nbytes(scenario))
+    lost = np.arange(RANKS) == 3
+    before = plan.inference
+    assert before.hit_samples.all()
+    if policy == "spare":
+        after = clear_caches(plan, lost).inference
+        assert not after.hit_samples[:, lost].any()
+        assert not after.hit_nbytes[:, lost].any()
+        np.testing.assert_array_equal(after.hit_samples[:, ~lost], before.hit_samples[:, ~lost])
+        np.testing.assert_array_equal(after.nbytes, before.nbytes)
+    else:
+        after = divide_among(plan, ~lost, BATCH, dealt=True).inference
+        np.testing.assert_array_equal(after.nbytes, before.nbytes[:, ~lost])
+    _, timeline = run(
+        0.01 + lengths(simulate(scenario))[0],
+        workload__exchange=exchange,
+        recovery={**AWAY, "policy": policy},
+        epochs=2,
+    )
+    assert len(timeline.facts["losses"]) == 1
 
 
 @pytest.mark.parametrize("every", [1, 2, 9])

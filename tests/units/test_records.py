@@ -369,6 +369,14 @@ def test_thousands_of_batches_of_one_mean_are_not_all_written(tmp_path):
     assert "The first 1000 of 1000000000000 batches stand for all" in " ".join(found.about["notes"])
 
 
+def test_batches_of_every_rank_that_stand_for_all_are_noted(tmp_path):
+    many = {"iter_total_blocked_s": 2.0, "iter_user_s": 6.0, "iter_batches_total": 5000}
+    few = many | {"iter_batches_total": 4}
+    notes = read(written(tmp_path / "m.json", [many, few])).about["notes"]
+    assert [note for note in notes if "first 1000 of 5000" in note]
+    assert len(notes) == len(set(notes))
+
+
 @pytest.mark.parametrize("storage", [False, True])
 def test_what_is_exported_to_chakra_is_read_as_it_was(tmp_path, storage):
     exchange = {"kind": "partial_local_shuffle", "exchange_fraction": 0.3}
@@ -431,6 +439,10 @@ def chakra(*nodes):
     return written_chakra.encode_trace(nodes)
 
 
+WITHOUT_VERSION = bytes([5, 2 << 3 | 2, 3, 1 << 3 | 2, 9, 0])
+"""A trace's metadata: an attribute of 3 bytes, whose name is to have 9."""
+
+
 @pytest.mark.parametrize(
     ("name", "content", "why"),
     [
@@ -441,6 +453,7 @@ def chakra(*nodes):
         ("t.et", chakra().replace(b"0.0.4", b"0.0.9"), "must be 0.0.4; got b'0.0.9'"),
         ("t.et", chakra() + b"\x02\x0b\x00", "a field of wire type 3"),
         ("t.et", chakra() + b"\xff" * 20, "a number of more than 64 bits"),
+        ("t.et", WITHOUT_VERSION + chakra()[1 + chakra()[0] :], "it ends too early"),
     ],
 )
 def test_what_is_odd_in_other_formats_is_refused(tmp_path, name, content, why):

@@ -282,7 +282,9 @@ class _ScenarioFit:
     ) -> dict[str, Any]:
         """Return the ``dataset`` of the scenario, and note its decoding as measured.
 
-        A data set of unknown length has as many samples as the fewest ranks trained on.
+        A data set of unknown length has as many samples as the fewest ranks trained on
+        in the longest epoch.
+
         Args:
             name: of the data set.
             decode: s of a core for a sample.
@@ -293,7 +295,8 @@ class _ScenarioFit:
         opens = float(loads["opens"].sum())
         decoded_nbytes = float(loads["decoded"].sum())
         note = "of a core: decode, transform and collate, and what reading takes of it"
-        num_samples = int(self.loader.get("samples") or sum(self.steps[0]["samples"]))
+        samples_of_epoch = self.steps[0].groupby("epoch")["samples"].sum()
+        num_samples = int(self.loader.get("samples") or samples_of_epoch.max())
         dataset: dict[str, Any] = {
             "name": name,
             "num_samples": num_samples,
@@ -321,7 +324,7 @@ class _ScenarioFit:
             self.notes.append(
                 "How many cores the host has is not known: they do not bind."
             )
-        return int(cores or UNKNOWN_CORES)
+        return max(int(cores), 1) if cores else UNKNOWN_CORES
 
     def step_cores(self) -> float:
         """Return the cores that a rank keeps busy in its step."""

@@ -209,7 +209,7 @@ def _host_facts(about: Mapping[str, Any], num_ranks: int) -> dict[str, Any]:
         "mean_file_nbytes": about["files_nbytes"] / num_files if num_files else None,
         "total_file_nbytes": about.get("files_nbytes"),
         "code_places": about.get("places"),
-        "host_cores": int(host["all_cores"]) // num_ranks
+        "host_cores": max(1, int(host["all_cores"]) // num_ranks)
         if "all_cores" in host
         else None,
     }

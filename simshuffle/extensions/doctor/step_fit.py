@@ -108,7 +108,8 @@ def busy_cores(steps: pd.DataFrame, threads: int, on_cpu: bool) -> float:
         on_cpu: whether steps compute on a CPU. If no step's core time is known, all of
             the time counts on a CPU, and none on an accelerator.
     """
-    share = steps["core_s"].sum() / steps["seconds"].sum()
-    if steps["core_s"].isna().all():
-        share = float(on_cpu)
+    timed_steps = steps[steps["core_s"].notna()]
+    share = float(on_cpu)
+    if len(timed_steps):
+        share = timed_steps["core_s"].sum() / timed_steps["seconds"].sum()
     return float(min(share, 1.0) * threads)

@@ -366,7 +366,7 @@ class SwitchGraph:
         is_transit: (switches,) True where routes may lead through; False for the switch
             of a storage system.
         arc_src, arc_dst: (arcs,) the two switches of each arc; arcs are ordered by
-            ``arc_src``, then by when the two were linked first.
+            ``arc_src``, then by `Cabling.insertion_order` of their first cable.
         first_arc: (switches + 1,) where the arcs of each switch begin.
     """
 

@@ -74,7 +74,9 @@ class _Shift:
 class Alltoalls:
     """The all-to-alls among all M ranks of a machine that does nothing else.
 
-    Routes are found once for each distance between sender and receiver, and kept.
+    The costs of each distance between sender and receiver are found once and kept. A
+    router that remembers counts the messages of each distance as sent; `at_once` asks
+    it again.
     """
 
     def __init__(self, resources: Resources) -> None:

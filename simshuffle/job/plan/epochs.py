@@ -421,16 +421,31 @@ def _batches(
 def _fill_last_batch(reads: Reads, size: int, iterations: int) -> Reads:
     """Return the first ``iterations`` iterations, each batch filled up to ``size``
     samples: those from the next epoch are like its own, in size and in memory. A batch
-    without samples of its own has ``size`` of 0 bytes.
+    without samples of its own is like the mean batch of its rank, and a rank without
+    any like the mean of all; the cache tier answers nothing of it.
     """
     samples = reads.samples[:iterations]
-    factor = np.where(samples > 0, size / np.maximum(samples, 1), 0.0)
-    hit = np.rint(reads.hit_samples[:iterations] * factor).astype(np.int64)
+    has_samples = samples > 0
+    factor = np.where(has_samples, size / np.maximum(samples, 1), 0.0)
+
+    def fill(values: Ints64 | Floats) -> Floats:
+        """Return ``values``, (iterations, M), scaled to batches of ``size`` samples."""
+        trained = reads.samples.sum(axis=0)
+        mean_of_all = values.sum() / max(trained.sum(), 1)
+        mean_of_rank = np.where(
+            trained > 0, values.sum(axis=0) / np.maximum(trained, 1), mean_of_all
+        )
+        filled: Floats = np.where(
+            has_samples, values[:iterations] * factor, size * mean_of_rank
+        )
+        return filled
+
+    hit = np.rint(fill(reads.hit_samples)).astype(np.int64)
     return Reads(
         np.full_like(samples, size),
-        reads.nbytes[:iterations] * factor,
+        fill(reads.nbytes),
         np.minimum(hit, size),
-        reads.hit_nbytes[:iterations] * factor,
+        fill(reads.hit_nbytes),
         work=None if reads.work is None else reads.work[:iterations],
         tier=None if reads.tier is None else reads.tier.scale(iterations, factor),
     )

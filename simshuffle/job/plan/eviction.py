@@ -39,7 +39,8 @@ class Cache(ABC):
         stored.
 
         ``samples`` are their numbers, (n,), in the order of the reads. What is found is
-        not stored again; room is made by eviction.
+        not stored again; room is made by eviction. What is too large is not stored. The
+        cache goes on from there at the next call.
         """
         hits = np.empty(len(samples), bool)
         for first in range(0, len(samples), AT_ONCE):
@@ -48,6 +49,7 @@ class Cache(ABC):
         return hits, ~hits & self._can_store(self._nbytes[samples])
 
     def _can_store(self, nbytes: Ints64) -> Flags:
+        """Tell which samples, of (n,) bytes, are not larger than the cache, (n,)."""
         return nbytes <= self._capacity
 
     @abstractmethod
@@ -69,7 +71,11 @@ class Keeping:
         self._is_stored = np.zeros(len(nbytes), bool)
 
     def read(self, samples: Ints64) -> tuple[Flags, Flags]:
-        """Return `Cache.read`, for samples of which each is read once."""
+        """Return which reads find their sample, and which store it, as `Cache.read`.
+
+        A call may read each sample once only: a second read would count as stored, too.
+        A sample that does not fit is left out, and smaller ones after it may still fit.
+        """
         hits = self._is_stored[samples]
         nbytes = self._nbytes[samples]
         stored = np.zeros(len(samples), bool)
@@ -188,7 +194,9 @@ class S3Fifo(Cache):
     A new sample goes to a small queue of a tenth of the room, and from there on to the
     main queue if it was read twice meanwhile; else it leaves, and its number is kept
     for a while (ghost): if it is read within that, it goes to the main queue at once.
-    In the main queue a sample that was read goes round again, up to three times.
+    In the main queue a sample that was read goes round again, up to three times. Until
+    the first eviction new samples go to the main queue when the small one is full. A
+    sample as large as the small queue is never stored.
     """
 
     SHARE, GHOST, READ_TWICE, ROUNDS = 0.1, 0.9, 2, 3
@@ -242,6 +250,7 @@ class S3Fifo(Cache):
         return hits
 
     def _to_main(self, sample: int, size: int) -> None:
+        """Append a sample to the main queue, with no read counted."""
         self._main.append(sample)
         self._where[sample], self._reads[sample] = MAIN, 0
         self._in_main += size
@@ -292,7 +301,12 @@ class S3Fifo(Cache):
 def cache_of(
     eviction: Eviction, capacity: float, nbytes: Ints64, rng: np.random.Generator
 ) -> Cache | Keeping:
-    """An empty cache for samples of (N,) ``nbytes`` bytes; 'random' draws from ``rng``."""
+    """Make an empty cache for samples of (N,) ``nbytes`` bytes; 'random' draws from
+    ``rng``.
+
+    `Keeping` for 'none', and for all but 's3fifo' if all samples fit: nothing is drawn
+    then, and each call of ``read`` may read a sample once.
+    """
     fits = int(nbytes.sum()) <= int(capacity)
     if eviction == "none" or (
         fits and eviction != "s3fifo"

@@ -27,10 +27,10 @@ from simshuffle.workload.exchange.schedule import (
 @dataclass(frozen=True)
 class ExchangeBound:
     """The least seconds that the exchange of an epoch takes of the training loop of
-    every rank.
+    every rank; all 0 if nothing is exchanged.
     """
 
-    samples: int = 0  # that a rank sends
+    samples: int = 0  # that a rank exchanges, with those that stay with it by chance
     messages: int = 0  # in which they travel
     sending: int = 0  # iterations after which samples are sent
     # of the loop's thread (`simshuffle.job.scenario.host_work`), and of the device that stores
@@ -62,13 +62,16 @@ def exchange_bound(
     iteration that sends, ranks meet at the next allreduce at the latest, so the largest
     sample of all ranks counts once (or, if that is longer, storing by the r ranks of a
     host one after the other); with a barrier before every message, once a message. The
-    wire counts only without ``overlap``: then the last message's. Reading what is sent
-    from the device is left out.
+    wire counts only without ``overlap``: then one sample of the last message. Reading
+    what is sent from the device is left out.
 
     Args:
         scenario: with or without an exchange.
         iterations: of the epoch.
         reduced: s that the allreduces of an iteration show, from `allreduce_seconds`.
+
+    Returns:
+        The bound; all 0 without an exchange, or if the quota of the epoch is 0.
     """
     exchange = scenario.workload.exchange
     world_size = scenario.world_size
@@ -132,6 +135,9 @@ def _hidden_receipt(scenario: Scenario, received: float, reduced: float) -> floa
     """Return the seconds of ``received``, in which a rank stores what came, that other
     work hides: allreduces beside the backward pass, and, unless ranks meet after they
     have stored, waits for slower ranks.
+
+    Seconds are of one iteration, the mean of `ROUNDS` drawn ones. 0 if allreduces do
+    not overlap the backward pass.
     """
     workload = scenario.workload
     schedule = scenario.workload.exchange.exchange_schedule
@@ -141,6 +147,7 @@ def _hidden_receipt(scenario: Scenario, received: float, reduced: float) -> floa
     spread = workload.jitter.compute
     if excess == 0.0 or spread == 0.0 or schedule.barriers != "none":
         return received - excess
+    # (ROUNDS, ranks): a row is one iteration of all ranks
     times = _compute_times(min(scenario.world_size, MOST_DRAWN), spread)
     lateness = np.zeros(times.shape[1])
     shown_seconds = 0.0
@@ -160,7 +167,9 @@ MOST_DRAWN, ROUNDS = 4096, 64
 
 @lru_cache(maxsize=8)
 def _compute_times(ranks: int, spread: float) -> Floats:
-    """Return (rounds, ranks) log-normal factors of mean 1, equal at each call."""
+    """Return (`ROUNDS`, ranks) log-normal factors of mean 1, equal at each call; the
+    array is cached, not to be changed.
+    """
     return lognormal_factor(np.random.default_rng(0), spread, (ROUNDS, ranks))
 
 
@@ -191,7 +200,8 @@ def _count_sending(
     epoch.
 
     ``quota`` samples are sent, ``rate`` after each iteration. Beyond `MOST_STEPS` no
-    more messages than iterations are counted, and no draws.
+    more messages than iterations are counted, and no draws. Draws are also 0 if the
+    schedule does not say how partners are found.
     """
     if max(quota, iterations) > MOST_STEPS:
         sending = min(quota, iterations)
@@ -211,7 +221,8 @@ def _count_sending(
 
 def _device_wait_seconds(scenario: Scenario, sized: float, samples: float) -> float:
     """Least time (s) that ranks wait for one another at the device of their host, when
-    each stores ``samples`` samples.
+    each stores ``samples`` samples. ``sized`` is the s that a rank's thread takes to
+    decode and pickle a sample of mean size. 0 if they need not wait.
 
     The first has sent and computed earlier than the mean by no more than the last
     later, as log-normal times lean to the right.
@@ -244,7 +255,8 @@ def moving_share(scenario: Scenario) -> float:
 
     A random permutation of a group leaves one rank in place on average, a matching of
     an odd number one. Where pairs may exchange nothing (``least_difference``) none is
-    sure to leave.
+    sure to leave. Groups of a rack or leaf count as if each host were one. 0 for one
+    rank, or without an exchange.
     """
     schedule = scenario.workload.exchange.exchange_schedule
     world_size = scenario.world_size
@@ -261,8 +273,8 @@ def moving_share(scenario: Scenario) -> float:
 
 
 def step_seconds(scenario: Scenario) -> float:
-    """Return the seconds of the forward and backward pass of a batch, or of a shard
-    that is smaller.
+    """Return the seconds of the forward and backward pass of a batch of mean work, or
+    of a shard that is smaller; without update and jitter.
     """
     workload = scenario.workload
     shard = workload.dataset.num_samples / scenario.world_size
@@ -283,7 +295,7 @@ def expected_largest(count: int, spread: float) -> float:
     ``spread``.
 
     By F(x)^count on a grid of the underlying normal variable; within 1e-4 for a spread
-    up to 1.
+    up to 1. Exactly 1 for one number, or a spread of 0.
     """
     if spread == 0.0 or count == 1:
         return 1.0

@@ -17,7 +17,7 @@ from simshuffle.fabric.routing.detour import Detours
 from simshuffle.fabric.routing.router import reachable_links
 from simshuffle.job.plan.effort import check_size
 from simshuffle.job.plan.jobs import place_jobs, share_machine
-from simshuffle.job.plan.recovery import check_losses, spare_hosts
+from simshuffle.job.plan.lost_hosts import check_losses, spare_hosts
 from simshuffle.job.plan.resources import Resources
 from simshuffle.job.plan.wiring import check_machine
 from simshuffle.job.scenario.faults import Fault
@@ -47,7 +47,7 @@ class TimedFault:
     begin: float  # s
     end: float  # s; inf if it lasts to the end
     reroutes_at: float  # s: when new routes are known; inf if none are made
-    rate: float
+    rate: float  # share of its rate that what is hit keeps; 0 if it has failed
     hit: Hit
 
 
@@ -74,11 +74,15 @@ class Targets:
 
     @cached_property
     def _nodes(self) -> dict[str, int]:
+        """The number of each host and switch of the machine, by its name."""
         return {name: number for number, name in enumerate(self._fabric.cabling.names)}
 
     @cached_property
     def _cables(self) -> dict[str, list[int]]:
-        """The links of each cable, by its names."""
+        """The links of each cable, both directions, by the name of either direction.
+
+        A name without '#k' stands for all parallel cables.
+        """
         links: defaultdict[str, list[int]] = defaultdict(list)
         for link, name in enumerate(self._fabric.links.names):
             directions = [link & ~1, link | 1]
@@ -88,7 +92,10 @@ class Targets:
         return dict(links)
 
     def find_hit(self, what: str) -> Hit | None:
-        """Return what a fault of that name hits; None if nothing has the name."""
+        """Return what a fault of that name hits; None if nothing has the name.
+
+        Its links and ranks are empty if the run uses none, as of a GPU without a rank.
+        """
         host, _, part = what.rpartition(".")
         if what in self._cables:
             return self._make_hit(cables=self._cables[what])
@@ -149,7 +156,9 @@ class Targets:
         return Hit(links, np.array(ranks, np.int32), cable_links)
 
     def similar_names(self, what: str) -> list[str]:
-        """Return names of the machine like ``what``, which nothing has."""
+        """Return up to 3 names of the machine like ``what``, the most alike first: of
+        cables if there is a '>' in it, else of anything else.
+        """
         names = [
             *self._nodes,
             *self._devices,
@@ -159,9 +168,11 @@ class Targets:
         return get_close_matches(what, [*self._cables] if ">" in what else names, 3)
 
     def drawn_from(self, kind: str) -> list[str]:
-        """Return the names among which faults of a kind are drawn.
+        """Return the names among which faults of a kind are drawn: 'cables', 'gpus',
+        'ssds', or else hosts.
 
-        Only cables that messages may take, GPUs with a rank, and hosts of the run.
+        Only cables that messages may take, by one direction, GPUs with a rank, and
+        hosts of the run. Cables may be none.
         """
         if kind == "cables":
             used = (
@@ -186,12 +197,12 @@ class Targets:
 
 
 class RunFaults:
-    """The faults of a run: those ``planned`` at a time, and those that `draw_faults`
-    draws.
+    """The faults of a run: those ``planned`` at a time, in the order of the scenario,
+    and those that `draw_faults` draws. Hosts that are lost are in neither.
 
     Raises:
-        ScenarioError: one is at something that does not exist, or what has failed for
-            ever is needed.
+        ScenarioError: one is at something that does not exist, what has failed for ever
+            is needed, or the network is not fluid.
     """
 
     def __init__(self, scenario: Scenario, resources: Resources) -> None:
@@ -253,7 +264,9 @@ class RunFaults:
 
     def draw_faults(self) -> list[Iterator[TimedFault]]:
         """Return, for every entry of faults that are drawn, an endless iterator of its
-        faults.
+        faults, by ascending begin. Every call begins again with the same faults.
+
+        The iterator of faults with ``every`` is empty if there is nothing to draw from.
         """
         return [
             self._draw(index, fault)
@@ -263,7 +276,9 @@ class RunFaults:
         ]
 
     def _draw(self, index: int, fault: Fault) -> Iterator[TimedFault]:
-        """Yield faults at exponential intervals, of random things, without end."""
+        """Yield faults at exponential intervals, of random things, without end; none if
+        there is nothing to draw from.
+        """
         rng = self._scenario.rng("faults", index)
         names = self._targets.drawn_from(fault.what)
         begin = 0.0
@@ -278,14 +293,17 @@ class RunFaults:
 
     def _replay(self, index: int, fault: Fault) -> Iterator[TimedFault]:
         """Yield the faults of a process, drawn for so long a time at once that there
-        are about `DRAWN_TOGETHER`.
+        are about `DRAWN_TOGETHER`; a trace is replayed again and again.
         """
         process = fault.process
         names = self._targets.drawn_from(fault.what)
         assert process is not None  # noqa: S101 - as `draw_faults` sees to
         rng = self._scenario.rng("faults", index)
         begin = 0.0
-        span = DRAWN_TOGETHER / process.expected_faults(len(names), 1.0)
+        fault_rate = process.expected_faults(len(names), 1.0)
+        if not fault_rate:
+            return
+        span = DRAWN_TOGETHER / fault_rate
         if process.kind == "trace":
             span = process.read_file().length  # and then from its beginning again
         while True:
@@ -304,7 +322,10 @@ class RunFaults:
 def _make_fault(
     fault: Fault, what: str, begin: float, lasts: float | None, hit: Hit
 ) -> TimedFault:
-    """Return a fault; new routes are made only for failed cables, before its end."""
+    """Return a fault; new routes are made only for failed cables, before its end.
+
+    ``lasts`` is in s; None lasts to the end of the run.
+    """
     rerouted = fault.rate == 0 and fault.on_failure == "reroute" and len(hit.cables) > 0
     end = inf if lasts is None else begin + lasts
     reroutes_at = begin + fault.reroute_after if rerouted else inf
@@ -319,7 +340,7 @@ def check_run(scenario: Scenario) -> None:
 
     Raises:
         ScenarioError: as `simshuffle.job.plan.effort.check_size` and `RunFaults`.
-        InputError: as `simshuffle.job.plan.recovery.check_losses`.
+        InputError: as `simshuffle.job.plan.lost_hosts.check_losses`.
         TopologyError: as `simshuffle.job.plan.wiring.check_machine`.
     """
     check_size(scenario)
@@ -329,7 +350,11 @@ def check_run(scenario: Scenario) -> None:
 
 def check_faults(scenario: Scenario) -> None:
     """See that what the faults of a scenario hit is on its machine, and that it can go
-    on; raises as `check_run`.
+    on; nothing is looked at without faults.
+
+    Raises:
+        ScenarioError: as `RunFaults`, or one of several jobs loses a host.
+        InputError: as `simshuffle.job.plan.lost_hosts.check_losses`.
     """
     if not scenario.faults:
         return

@@ -92,6 +92,9 @@ def warnings(scenario: Scenario) -> list[Problem]:
     """Return the warnings about a scenario: values that belong to another kind, values
     far from the usual, in the order of `USUAL`, warnings of the routing, and values
     that are odd together. Only values that the run uses are looked at.
+
+    Values of 0 are never far. What is odd together is left out if its key has another
+    warning.
     """
     problems = [*scenario.notes]
     for key, usual in USUAL.items():
@@ -137,9 +140,10 @@ def _unused_keys(scenario: Scenario) -> tuple[str, ...]:
 
 
 def _value(scenario: Scenario, path: str) -> float | None:
-    """The number at a dotted key; None if there is none."""
+    """The number at a dotted key; None if there is none, or it is no single float."""
 
     def inside(node: Any, part: str) -> Any:
+        """Return the item or attribute ``part`` of ``node``; None if there is none."""
         return node.get(part) if isinstance(node, dict) else getattr(node, part, None)
 
     value = reduce(inside, path.split("."), scenario)
@@ -147,8 +151,8 @@ def _value(scenario: Scenario, path: str) -> float | None:
 
 
 def _far_problem(path: str, value: float, usual: UsualRange) -> Problem:
-    """Return the problem of a value far from the usual; names the unit that is likely
-    meant.
+    """Return the problem of a value far from the usual; names the value that is likely
+    meant if one of `SLIPS` brings it near.
     """
     dimension = usual.dimension
     ends = [readable(end, dimension) for end in dict.fromkeys((usual.low, usual.high))]
@@ -164,7 +168,11 @@ def _far_problem(path: str, value: float, usual: UsualRange) -> Problem:
 
 
 def _odd_problems(scenario: Scenario) -> list[Problem]:
-    """Return the problems of values that are fine one by one: odd together."""
+    """Return the problems of values that are fine one by one: odd together.
+
+    No full batch, long steps, gradients unlike the layers, sizes that spread much, and
+    checkpoints.
+    """
     workload = scenario.workload
     batch = scenario.workload.local_batch_size
     shard = workload.dataset.num_samples / scenario.world_size
@@ -216,6 +224,8 @@ def partial_batch(samples: int, ranks: int, batch: int) -> Problem | None:
 def warn_of_partial_batches(runs: Mapping[str, tuple[int, int, int]]) -> None:
     """Issue one SimshuffleWarning if no batch of some runs is full: samples, ranks and
     batch by the name of a run.
+
+    It describes the first such run, and counts the others.
     """
     partial = {
         name: found for name, sizes in runs.items() if (found := partial_batch(*sizes))
@@ -246,7 +256,7 @@ def batch_sizes(scenario: Scenario | Mapping[str, Any]) -> tuple[int, int, int]:
 
 def extrapolation_sentences(scenario: Scenario) -> list[str]:
     """A sentence for each measured value that the scenario uses outside the range it
-    was measured on (see `simshuffle.job.scenario.calibrated`).
+    was measured on (see `simshuffle.job.scenario.calibrated`); [] if there is none.
     """
     sentences = (
         record.beyond(_used_at(scenario, record.key)) for record in scenario.calibrated
@@ -307,13 +317,17 @@ def _message_nbytes(scenario: Scenario) -> float:
 
 
 def exchange_samples(scenario: Scenario) -> float:
-    """Samples that a rank sends in an epoch: Q N / M."""
+    """Samples that a rank sends in an epoch: Q N / M, with those that stay with it by
+    chance; 0 without an exchange.
+    """
     fraction = scenario.workload.exchange.fraction or 0.0
     return fraction * scenario.workload.dataset.num_samples / scenario.world_size
 
 
 def exchange_nbytes(scenario: Scenario) -> float:
-    """Expected bytes that a rank sends in an epoch, in the form in which they are sent."""
+    """Expected bytes that a rank sends in an epoch, in the form in which they are sent;
+    0 without an exchange. Samples that stay with their rank count, too.
+    """
     schedule = scenario.workload.exchange.exchange_schedule
     if schedule is None:
         return 0.0
@@ -330,7 +344,7 @@ class SlowCables:
     """Cables of a cluster with less capacity than most cables between their two levels,
     and the slow cables that carried flows.
 
-    A network that a rule makes and that has no faults has none.
+    A network that a rule makes and that has no faults has none: nothing is noted then.
     """
 
     def __init__(self, cluster: Cluster) -> None:
@@ -353,13 +367,15 @@ class SlowCables:
         }
 
     def use(self, links: Iterable[str]) -> None:
-        """Note links that are in use."""
+        """Note links, by name, that are in use; those that are not slow are ignored."""
         for link in links:
             if (cable := self._cable_of.get(link)) is not None:
                 self._used.setdefault(cable, link)
 
     def note_carried(self, links: pd.DataFrame) -> None:
-        """Note what links carried, from the links table of an epoch."""
+        """Note what links carried, from the links table of an epoch: every slow link in
+        it is in use. Columns 'link', 'peak_utilisation', 'mean_utilisation'.
+        """
         if not self._cable_of:
             return
         of_slow = links[links["link"].isin(self._cable_of)]
@@ -369,12 +385,13 @@ class SlowCables:
             self._mean = max(self._mean, float(of_slow["mean_utilisation"].max()))
 
     def facts(self) -> dict[str, Any]:
-        """Return the facts on slow cables as plain values that JSON can hold; none if
-        no cable is slow.
+        """Return the facts on slow cables as plain values that JSON can hold, in one
+        mapping under the key 'slow_cables'; {} if no cable is slow.
 
-        ``cables``, ``slow`` and ``used`` count cables; ``names`` has the first slow
-        cables in use. ``peak`` is the largest utilisation of a slow cable at a moment,
-        ``mean`` over an epoch.
+        ``cables``, ``slow`` and ``used`` count cables, ``cables`` without those of the
+        storage; ``names`` has up to `NAMED` slow cables in use, each by a link. Of slow
+        cables, ``peak`` is the largest utilisation (0 to 1) at a moment, ``mean`` over
+        an epoch: 0 if nothing was noted.
         """
         if not self._cable_of:
             return {}
@@ -391,11 +408,11 @@ class SlowCables:
 
 
 def slow_cable_facts(scenario: Scenario) -> dict[str, Any]:
-    """Return the facts of the slow cables that a run may use, see `SlowCables.facts`;
-    or {}.
+    """Return the facts of the slow cables that a run may use, under 'slow_cables' as
+    `SlowCables.facts` has them; {} if the cluster has none.
 
-    They lie on routes between its hosts, and from the file system if its epochs read
-    from there.
+    Used ones lie on routes between its hosts, and from the file system if its epochs
+    read from there. Nothing is simulated: ``peak`` and ``mean`` are 0.
     """
     slow_cables = SlowCables(scenario.cluster)
     if not slow_cables.facts():
@@ -410,6 +427,7 @@ def slow_cable_facts(scenario: Scenario) -> dict[str, Any]:
         used |= uniform_loads(router, resources.host_ports) > 0
     if scenario.workload.source == "pfs":
         routes = resources.pfs_read()[0]
-        used[routes[(routes >= 0) & (routes < len(links))]] = True
+        is_cable = (routes >= 0) & (routes < len(resources.cables))
+        used[resources.cables[routes[is_cable]]] = True
     slow_cables.use(links[used])
     return slow_cables.facts()

@@ -35,7 +35,7 @@ def fraction_of(scenario: Scenario, samples: int) -> float:
 def most_samples(scenario: Scenario) -> int:
     """Return the most samples that a rank can exchange, at least 1.
 
-    All of the smallest shard, or what its host has room for.
+    All of the smallest shard, or what its host has room for; 1 even without room.
     """
     low = 1
     high = scenario.workload.dataset.num_samples // scenario.world_size
@@ -53,23 +53,29 @@ def most_samples(scenario: Scenario) -> int:
 
 
 def without_exchange(scenario: Scenario) -> Scenario:
-    """Return the scenario with nothing exchanged."""
+    """Return the scenario with local shuffle in place of its exchange."""
     return scenario.with_values({"workload.exchange": LOCAL})
 
 
 def bounds_without_exchange(scenario: Scenario) -> Bounds:
-    """Return the bounds of a scenario's warm epoch without exchange."""
+    """Return the bounds of a scenario's warm epoch, `WARM`, without exchange, however
+    many epochs it has.
+    """
     return bounds(without_exchange(scenario).model_copy(update={"epochs": WARM}))
 
 
 def unexchanged_seconds(baseline: Bounds) -> float:
-    """Return the seconds of an epoch without exchange, slowed by gradients that travel."""
+    """Return the least seconds of an epoch without exchange, and those by which
+    gradients that travel slow its backward passes.
+    """
     return baseline.epoch + baseline.passes.slowed
 
 
 def added_seconds(baseline: Bounds, scenario: Scenario) -> float:
     """Return the s that the exchange of a scenario adds to the epoch ``baseline``, from
-    `bounds_without_exchange`."""
+    `bounds_without_exchange`; 0 if all is hidden. Storing on an SSD from which samples
+    are read counts as use of the SSD.
+    """
     reduced = baseline.allreduce / baseline.iterations
     exchange = exchange_bound(scenario, baseline.iterations, reduced)
     resources = dict(baseline.resources)
@@ -90,11 +96,13 @@ def hidden_samples(
     baseline: Bounds, scenario: Scenario, allowed: float, max_samples: int
 ) -> int:
     """Return the most samples of a rank, up to ``max_samples``, whose exchange adds no
-    more than ``allowed`` seconds, to 1 %.
+    more than ``allowed`` seconds, rounded down to 1 %; 0 if there are none.
 
     Args:
         baseline: the epoch without exchange, from `bounds_without_exchange`.
         scenario: with an exchange that has a schedule; its own Q does not count.
+        allowed: s of an epoch.
+        max_samples: of a rank in an epoch, as from `most_samples`.
     """
     low, high, middle = 0, max_samples + 1, max_samples  # try all first
     while high - low > max(1, low // RESOLUTION):
@@ -106,7 +114,9 @@ def hidden_samples(
 
 def largest_hidden_fraction(scenario: Scenario, tolerance: float) -> float:
     """Return the largest Q that adds no more than ``tolerance``, a share of the epoch
-    without exchange, as far as hosts have room; arguments as of `hidden_samples`.
+    without exchange, as far as hosts have room; 0 if there is none, to 1 % of itself.
+
+    ``scenario`` needs an exchange with a schedule; its own Q does not count.
     """
     baseline = bounds_without_exchange(scenario)
     allowed = tolerance * unexchanged_seconds(baseline)
@@ -116,7 +126,9 @@ def largest_hidden_fraction(scenario: Scenario, tolerance: float) -> float:
 
 
 def _with_samples_exchanged(scenario: Scenario, samples: int) -> Scenario:
-    """Return the scenario with as many samples exchanged; nothing is checked again."""
+    """Return the scenario with Q for ``samples`` exchanged by each rank in an epoch;
+    nothing is checked again.
+    """
     workload = scenario.workload
     fraction = {FRACTION: fraction_of(scenario, samples)}
     exchange = workload.exchange.model_copy(update=fraction)

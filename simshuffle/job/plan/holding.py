@@ -22,7 +22,9 @@ from simshuffle.workload.exchange.loader_shuffle import MAX_CHECKED_SAMPLES as M
 
 
 def write_bandwidth(cluster: Cluster, workload: Workload) -> float:
-    """Bytes/s that a host stores of what is staged."""
+    """Bytes/s that a host stores of what is staged: in its memory if samples are read
+    from there, else on its SSD.
+    """
     return (
         cluster.memory.bandwidth
         if workload.source == "memory"
@@ -148,8 +150,8 @@ _STRATEGY: TypeAdapter[Strategy] = TypeAdapter(Exchange)
 class HeldStrategy:
     """A strategy, and whether the hosts have room for what it holds."""
 
-    exchange: str  # its short form
-    kind: str  # of it
+    exchange: str  # its short form, one of `OFFERED`
+    kind: str  # of the strategy, such as 'local_shuffle'
     nbytes: float  # that each host holds
     capacity: float  # bytes of its SSD, or of its memory if samples are staged there
     tier: Literal["ssd", "memory"]  # which of both
@@ -160,8 +162,8 @@ class HeldStrategy:
         return self.nbytes <= self.capacity
 
     def __str__(self) -> str:
-        """Return how much the strategy holds of the capacity; if it does not fit, by
-        how much.
+        """Return the strategy, how much it holds, and the capacity, in words; if it
+        does not fit, by how much.
         """
         nbytes, room, over = (
             readable(value, Dimension.NBYTES, 3)
@@ -174,9 +176,10 @@ class HeldStrategy:
 
 def list_alternatives(scenario: Scenario, world_size: int) -> list[HeldStrategy]:
     """Return the strategies of `OFFERED` with a scenario's hosts and data, on
-    ``world_size``.
+    ``world_size`` ranks, whether they fit or not.
 
-    [] beside a strategy that holds samples otherwise, or reads an object store.
+    [] if the scenario's own strategy is of none of their kinds, or reads an object
+    store.
     """
     workload = scenario.workload
     cluster = scenario.cluster
@@ -203,7 +206,11 @@ def list_alternatives(scenario: Scenario, world_size: int) -> list[HeldStrategy]
 
 
 def held_in(scenario: Scenario) -> Literal["ssd", "memory"] | None:
-    """Return the tier in which a host keeps samples; None if it keeps none."""
+    """Return the tier in which a host keeps samples; None if it keeps none.
+
+    Page caches and cache tiers do not count. Under a loader's order it is where fetched
+    pieces are: 'memory' also without a cache.
+    """
     workload = scenario.workload
     if isinstance(workload.exchange, LoaderShuffle):
         return workload.exchange.cache_device
@@ -234,9 +241,10 @@ def last_epoch(scenario: Scenario) -> NodeReads | None:
     """Return what loaders fetch in a run's last epoch, counted sample by sample; or
     None.
 
-    None without a loader's order, for more samples than `MAX_CHECKED_SAMPLES`, and
-    where only a count of all epochs would say: of more than two of which the second
-    fetches something into a cache.
+    Of more than two epochs the second stands for the last, where they are alike. None
+    without a loader's order, for more samples than `MAX_CHECKED_SAMPLES`, and where
+    only a count of all epochs would say: of more than two of which the second fetches
+    something into a cache. The count of the last scenario is kept.
     """
     strategy = scenario.workload.exchange
     if (

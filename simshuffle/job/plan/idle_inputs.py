@@ -27,7 +27,7 @@ class IdleInput:
     """An input, and why it changes nothing."""
 
     key: str  # dotted
-    reason: str
+    reason: str  # a clause without a full stop
 
     def describe(self, name: str = "") -> str:
         """Return the input in words, called by its key or by ``name``."""
@@ -38,7 +38,8 @@ def idle_inputs(runs: Mapping[str, Scenario]) -> list[IdleInput]:
     """Return the inputs that change none of ``runs``; [] with jobs or background
     traffic.
 
-    Reasons are those of the run on the most ranks.
+    Reasons, and the order, are those of the run on the most ranks. Only some inputs of
+    storage, network and allreduces are looked at.
     """
     if not runs or any(run.jobs or run.background for run in runs.values()):
         return []
@@ -53,7 +54,7 @@ def idle_inputs(runs: Mapping[str, Scenario]) -> list[IdleInput]:
 
 
 def _idle(scenario: Scenario) -> Iterator[tuple[str, str]]:
-    """Yield the inputs that change nothing of a run, and why."""
+    """Yield the dotted keys of inputs that change nothing of a run, and why."""
     workload = scenario.workload
     cluster = scenario.cluster
     staging = workload.staging
@@ -105,8 +106,9 @@ def _idle_taper(scenario: Scenario, over_uplinks: bool) -> str | None:
     """Return why the taper changes nothing; None if it may.
 
     Messages of hosts that share their leaf switches never go up. What comes from the
-    file system does, and is bound by its servers where the links up carry `UNEVEN`
-    times what these read.
+    file system, or goes to it (``over_uplinks``), does, and is bound by its servers
+    where the links up carry `UNEVEN` times what these read or write. None without a
+    taper, and where the network has faults.
     """
     cluster = scenario.cluster
     taper = getattr(cluster.topology, "taper", None)
@@ -134,10 +136,12 @@ def _idle_taper(scenario: Scenario, over_uplinks: bool) -> str | None:
 def _leaf_switches(cluster: Cluster, hosts: int) -> tuple[set[int] | None, int, float]:
     """Return the leaf switches that the used hosts share, and what goes up from them.
 
+    Every host of the machine counts as used unless placement is compact.
+
     Returns:
-        the switches, None if they differ from host to host; their links to other
-        switches;
-        and the bytes/s of these in one direction.
+        the switches, by number, None if they differ from host to host; the number of
+        their cables to other switches than those of the storage; and the bytes/s of
+        these cables together, in one direction. Both are 0 beside None.
     """
     fabric = wiring(cluster).fabric
     cabling = fabric.cabling

@@ -22,9 +22,13 @@ def place_jobs(scenario: Scenario) -> Scenario:
     traffic: jobs one after the other fill the next free ones, in the order of the
     cluster's placement.
 
+    A job that names more hosts than it needs gets the first ones. Records without hosts
+    all get the same ones, those on which no job runs. A scenario without jobs and
+    background traffic is returned as it is.
+
     Raises:
-        ScenarioError: a job or a record names hosts that there are not, or more than
-            one sends needs hosts and none are left.
+        ScenarioError: a job or a record names hosts that do not exist, or too few are
+            free: for a job all of its own, for a record 1 if it writes, else 2.
         TopologyError: as `simshuffle.job.plan.wiring.wiring`.
     """
     if scenario.jobs is None and scenario.background is None:
@@ -42,7 +46,11 @@ def place_jobs(scenario: Scenario) -> Scenario:
 
 
 def _hosts(scenario: Scenario) -> dict[str, list[str]]:
-    """Return the hosts of every job; of a scenario without jobs its hosts, under ''."""
+    """Return the hosts of every job; of a scenario without jobs its hosts, under ''.
+
+    Raises:
+        ScenarioError: a job names unknown hosts, or too few are free for it.
+    """
     fabric = wiring(scenario.cluster).fabric
     rng = scenario.rng("placement")
     if scenario.jobs is None:
@@ -121,9 +129,10 @@ def _place_background(
 
 
 def isolate_job(scenario: Scenario, name: str) -> Scenario:
-    """Return a scenario from `place_jobs` without its other jobs.
+    """Return a scenario from `place_jobs` without its jobs other than ``name``.
 
-    The job keeps its hosts, and the background traffic stays.
+    The job keeps its hosts, and the background traffic stays. The scenario must have
+    jobs.
     """
     assert scenario.jobs is not None  # noqa: S101 - whoever has a name of a job has jobs
     return scenario.model_copy(update={"jobs": {name: scenario.jobs[name]}})
@@ -152,14 +161,16 @@ def separate_jobs(runs: Mapping[str, Scenario]) -> dict[str, Scenario]:
 class SharedMachine:
     """The machine that the jobs of a placed scenario share."""
 
-    jobs: dict[str, Scenario]  # each by itself
+    jobs: dict[str, Scenario]  # each by itself, by its name
     starts: dict[str, float]  # s, when each begins
-    resources: Resources  # of all hosts
-    parts: dict[str, Resources]  # what each has of it
+    resources: Resources  # of all hosts of all jobs, job by job
+    parts: dict[str, Resources]  # what each has of it; links keep their numbers
 
 
 def share_machine(scenario: Scenario) -> SharedMachine:
-    """Return the hosts and links of all jobs, and the part of each job."""
+    """Return the hosts and links of all jobs of a `place_jobs` scenario, and the part
+    of each job.
+    """
     jobs = scenario.of_jobs()
     hosts = [
         host for record in jobs.values() for host in record.cluster.named_hosts or ()
@@ -200,7 +211,9 @@ def writes_to_pfs(jobs: Iterable[Scenario]) -> bool:
 
 
 def hosts_beside(scenario: Scenario) -> list[str]:
-    """The hosts that send the background traffic of a `place_jobs` scenario, each once."""
+    """The hosts that send the background traffic of a `place_jobs` scenario, each once,
+    in the order of its records; [] without any.
+    """
     hosts = (
         host
         for record in scenario.background or []

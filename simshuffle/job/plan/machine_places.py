@@ -17,6 +17,8 @@ from simshuffle.workload.exchange import RankPlaces
 def places_on(machine: str, world_size: int) -> RankPlaces:
     """Return where ``world_size`` ranks are on a machine, given by its file or name.
 
+    A scattered placement is drawn with a fixed seed, so every call gives the same.
+
     Raises:
         InputError: there is none, it cannot be read, or it has fewer GPUs than there
             are ranks.

@@ -29,6 +29,7 @@ from simshuffle.spec.arrays import Flags, Floats, Ints, Ints64
 from simshuffle.workload.exchange import ExchangePlan, Shards
 
 ABSENT = np.float32(-1)
+"""In place of the bytes touched since a sample was: it is surely in no cache."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,9 @@ def no_hits(batches: BatchSizes, exchange: ExchangePlan) -> Hits:
 
 
 def all_hits(batches: BatchSizes, exchange: ExchangePlan) -> Hits:
-    """Return the hits of an epoch that reads everything from memory."""
+    """Return the hits of an epoch that reads everything from memory: all samples that
+    leave their rank are sent from there, too.
+    """
     return Hits(batches.samples, batches.nbytes, exchange.moving, True)
 
 
@@ -107,10 +110,11 @@ class PageCaches:
     def epoch(
         self, shards: Shards, exchange: ExchangePlan, batches: BatchSizes
     ) -> Hits:
-        """Return the hits of the next epoch; in the first there are none.
+        """Return the hits of the next epoch; in the first there are none, nor with a
+        capacity of 0.
 
-        It is remembered for the epochs after it, so call it once for each pass, in
-        order.
+        The epoch is remembered for those after it, so call it once for each pass, in
+        order. A pass that measures importance is an epoch of its own.
         """
         if self._capacity == 0:
             return no_hits(batches, exchange)
@@ -142,14 +146,14 @@ class PageCaches:
 
     def note(self) -> None:
         """Under global shuffle: note what the latest epoch left, so that its order is
-        not needed any more.
+        not needed any more. Else do nothing. `epoch` calls it, too.
         """
         if self._redrawn and self._last is not None:
             self._note_redrawn(self._last)
             self._last = None
 
     def forget(self) -> None:
-        """Release what only later epochs would need, of which there are none."""
+        """Release what only later epochs would need: do not call `epoch` afterwards."""
         self._last, self._past, self._since = None, [], self._since[:0].copy()
 
     # An access finds its sample if at most the capacity has been touched since the last one. That
@@ -290,8 +294,8 @@ class PageCaches:
         return is_hit
 
     def _find_sent_hits(self, epoch: CacheEpoch, is_hit: Flags) -> Flags:
-        """(steps, M): whether a sample that is sent is in the cache. Most were read for
-        training a little before, in the same epoch.
+        """(steps, M): whether a sample that is sent is in the cache; False where it
+        stays. Most were read for training a little before, in the same epoch.
         """
         exchange = epoch.exchange
         places = epoch.places
@@ -328,8 +332,8 @@ class PageCaches:
     def _note_sent_before_use(
         self, epoch: CacheEpoch, is_hit: Flags, sent: Flags
     ) -> None:
-        """Correct ``is_hit`` and ``sent``, in place, of samples sent before they are
-        trained on.
+        """Correct ``is_hit`` (N,) and ``sent`` (steps, M), in place, of samples sent
+        before they are trained on.
 
         ``sent`` depends on the epochs before, ``is_hit``, when the sample is read, on
         the sending.
@@ -371,7 +375,10 @@ def _find_by_slot(
 
 
 def _sum_hits(epoch: CacheEpoch, is_hit: Flags) -> tuple[Ints64, Floats]:
-    """Samples and bytes of every batch that were found, (iterations, M) each."""
+    """Samples and bytes of every batch that were found, (iterations, M) each.
+
+    Samples in no batch are left out.
+    """
     batches = epoch.batches
     shards = epoch.shards
     edges = batch_edges(shards, batches.size, epoch.iterations)

@@ -61,8 +61,9 @@ def play_loops(
         load: (B, ..., M) s that a worker takes for each batch of every rank.
         step: as ``load``: s from a batch that is taken until the next is wanted; ranks
             meet then.
-        workers: W, of a rank; 0 for the rank itself.
-        prefetch: K, batches that a rank has asked for ahead.
+        workers: W, of a rank; 0 for the rank itself: ``prefetch`` and ``begin`` then
+            do not count.
+        prefetch: K, batches that a rank has asked for ahead; at least 1 with workers.
         begin: (W, ..., M), or one for all: s at which each worker is there.
         sending: as ``load``, or one for all: s in which a batch that is made is sent,
             beside the next one's making.
@@ -74,6 +75,7 @@ def play_loops(
     )
     sends = bool(sendings.any())
     hands = bool(handovers.any())
+    # moments (s): the first axis is the batch, the last one the rank
     end, sent, taken = np.empty((3, *load.shape))
     step_end = np.empty(load.shape[:-1])
     previous_end = np.zeros(load.shape[1:-1])
@@ -98,8 +100,9 @@ def play_loops(
 
 def wait_seconds(load: Floats, step: float, workers: int, prefetch: int) -> Floats:
     """Return the seconds that the loops of all ranks wait before each of their batches,
-    (B,): until the last rank has its batch. Arguments as of `play_loops`, ``load`` of
-    (B, M), one step for all.
+    (B,): until the last rank has its batch. The first is the time to the first batch.
+
+    Arguments as of `play_loops`, ``load`` of (B, M), one step for all.
     """
     _, taken, step_ended = play_loops(
         load, np.full(load.shape, step), workers, prefetch
@@ -120,7 +123,7 @@ class LoaderDemand:
     read: Floats
     decode: float
     copy: float
-    # s of each resource for a mean batch of all ranks, by its name
+    # s of each resource for a mean batch of all ranks, by its name; without loader workers
     shared: dict[str, float]
     at_once: int  # batches that a rank loads at once
     threads: int  # of a worker
@@ -134,11 +137,11 @@ class LoaderDemand:
     def load(
         self, reading: Floats | float = 1.0, decoding: Floats | float = 1.0
     ) -> Floats:
-        """Return the seconds of a worker for each batch, as `read`, with factors on its
-        two parts.
+        """Return the seconds of a worker for each batch, shaped as ``read``, with
+        factors on reading and decoding, of shapes that broadcast with it.
 
-        Where a shared resource binds, those that are at work at once take as long as it
-        needs for all of them. Below that, nobody waits for it.
+        Where a shared resource binds, workers at work at once take as long as it needs
+        for all of them, in the mean. Below that, nobody waits for it.
         """
         decode = self.decode * np.asarray(decoding)
         load = worker_seconds(self.read * reading, decode, self.copy, self.threads)
@@ -149,14 +152,16 @@ class LoaderDemand:
 
     @property
     def isolated_seconds(self) -> float:
-        """Seconds of a worker alone for a mean batch."""
+        """Seconds of a worker alone for a mean batch: reading, decoding and copying."""
         read = float(self.read.mean())
         return float(worker_seconds(read, self.decode, self.copy, self.threads))
 
 
 def loader_demand(scenario: Scenario) -> LoaderDemand:
     """Return the demand of a scenario on its loader in the last epoch; under a loader's
-    order in the second.
+    order in the second, or the first if there is no other.
+
+    A batch that is larger than a shard counts as the shard.
 
     Raises:
         InputError: a loader's order of too many samples to count.

@@ -15,6 +15,7 @@ from simshuffle.job.scenario.scenario import Scenario
 from simshuffle.spec.arrays import Floats, Ints64
 
 Seconds = dict[str, float]
+"""Least seconds by the name of the resource that takes them."""
 OPENS, PFS, CLIENT, HCAS, SSD = (
     "file opens",
     "PFS bandwidth",
@@ -54,10 +55,16 @@ class ReadingBounds:
         """Least time (s) of each resource to bring ``samples`` samples to every rank,
         by its name.
 
-        ``cached`` is the share that is read from memory, ``tiered`` the share of the
-        others that a cache tier has; the rest comes from the PFS, the SSD or the object
-        store. The laws are in docs/model-bounds.md; capacities are those of
-        `simshuffle.job.plan.resources`.
+        ``samples`` is above 0. ``cached`` is the share that is read from memory,
+        ``tiered`` the share of the others that a cache tier has; the rest comes from
+        the PFS, the SSD or the object store. The laws are in docs/model-bounds.md;
+        capacities are those of `simshuffle.job.plan.resources`.
+
+        Returns:
+            Servers count what all ranks read, host resources what the fullest host
+            does, and `LOADERS` one rank. Resources of the PFS, the SSD and every host
+            are always there, 0 if unused; those of the object store and of a cache tier
+            only if the scenario uses one.
         """
         cluster = self._cluster
         host = self._cluster.host
@@ -102,7 +109,7 @@ class ReadingBounds:
     def _tier_seconds(self, samples: float, tiered: float) -> Seconds:
         """Return the seconds of a cache tier that has the share ``tiered`` of
         ``samples`` samples of every rank, and where anything is evicted stores the
-        others.
+        others. Empty if the scenario uses no tier.
         """
         tier = self._tier_used
         dataset = self._dataset
@@ -133,7 +140,7 @@ class ReadingBounds:
         Pieces come from the PFS or the object store, each by an open or a request,
         other samples from the cache; of resources that a host or a rank has, the one
         with most work counts. Each worker opens, reads and decodes by itself. Where
-        ``reads`` is None, neither counts.
+        ``reads`` is None, neither counts: decoding and copying remain.
         """
         dataset = self._dataset
         loader = self._loader
@@ -147,12 +154,14 @@ class ReadingBounds:
         return out | {LOADERS: float(work) / loader.at_once}
 
     def _set_fetch_seconds(self, reads: NodeReads, batches: int, out: Seconds) -> float:
-        """Set the seconds of what fetches in ``out``; return the slowest worker's.
+        """Set the seconds of servers and caches in ``out``; return those in which the
+        workers of the slowest rank fetch pieces.
 
-        They are for the first ``batches`` batches.
+        They are for the first ``batches`` batches of every rank, together.
         """
         cluster = self._cluster
         fetches = reads.fetches
+        # (M,) sums over the first batches of each rank
         requests, nbytes, hits, hit_nbytes = (
             part[:batches].sum(axis=0)
             for part in (
@@ -201,7 +210,7 @@ class ReadingBounds:
 
     def piece_seconds(self, requests: Ints64, nbytes: Ints64) -> Floats:
         """Return the seconds in which workers alone fetch pieces, each or together:
-        their requests, then bytes.
+        their requests, then bytes. Shaped as ``requests``; servers do not bind.
         """
         threads = self._loader.threads
         if self._workload.source == "object_store":
@@ -217,7 +226,7 @@ class ReadingBounds:
         self, samples: float, cached: float, tiered: float = 0.0
     ) -> float:
         """Least time (s) in which a worker loads a batch of ``samples`` samples if it
-        is alone.
+        is alone: reads, decodes and copies them. Shares as of `seconds`.
         """
         parts = (
             self.read_seconds(samples, cached, tiered),
@@ -239,7 +248,7 @@ class ReadingBounds:
 
     def read_seconds(self, samples: float, cached: float, tiered: float = 0.0) -> float:
         """Return the seconds in which a worker alone opens and reads a batch of
-        ``samples`` samples; shares as of `seconds`.
+        ``samples`` samples, with mean latencies; shares as of `seconds`.
         """
         cluster = self._cluster
         dataset = self._dataset
@@ -324,6 +333,9 @@ def reading_bounds(
     resource that all first batches share; and that of each resource to bring
     ``samples`` samples to every rank, with all shards before them if importance is
     measured first.
+
+    Both are of the last epoch. Under a loader's order ``iterations`` batches of every
+    rank count in place of ``samples``; else ``iterations`` does not.
     """
     reading = ReadingBounds(scenario)
     epoch = min(scenario.epochs, MOST_EPOCHS)
@@ -348,7 +360,7 @@ def reading_bounds(
 
 def reads_elsewhere(scenario: Scenario, epoch: int) -> tuple[float, float]:
     """Expected shares of an epoch's reads that are in memory, and of the others that a
-    cache tier has.
+    cache tier has (0 without one). ``epoch`` is from 1.
     """
     cached = cached_share(scenario, epoch)
     return cached, tier_share(scenario, epoch, cached)

@@ -1,25 +1,22 @@
 """Plans of a job that loses hosts: no clock. Pure numpy.
 
-A job that can go on (`check_losses`) goes back to its last checkpoint. Either the plan
-of the epoch is followed further: from an iteration on (`drop_iterations`), with cold
-caches where a host is new (`clear_caches`), or divided among fewer ranks
-(`divide_among`, `owners_after_loss`). Or a loader goes on from its saved state, by a
-law of its own (`ResumedLoader`).
+A job that can go on (`simshuffle.job.plan.lost_hosts`) goes back to its last
+checkpoint. Either the plan of the epoch is followed further: from an iteration on
+(`drop_iterations`), with cold caches where a host is new (`clear_caches`), or divided
+among fewer ranks (`divide_among`, `owners_after_loss`). Or a loader goes on from its
+saved state, by a law of its own (`ResumedLoader`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from simshuffle.errors import refuse
 from simshuffle.job.plan.cache_tier import TierReads
 from simshuffle.job.plan.epochs import BatchSums, EpochPlan, Reads, node_reads
-from simshuffle.job.plan.wiring import names_of, wiring
-from simshuffle.job.scenario.recovery import Recovery
 from simshuffle.job.scenario.scenario import Scenario
 from simshuffle.spec.arrays import Flags, Floats, Ints, Ints64
 from simshuffle.workload.exchange import ExchangePlan, LoaderShuffle, Shards, empty_plan
@@ -36,64 +33,11 @@ from simshuffle.workload.resuming.law import (
     join_batches,
 )
 
-# ---------------------------------------------------------------------------- whether it can go on
-
-
-def spare_hosts(scenario: Scenario, hosts: Sequence[str]) -> list[str]:
-    """Return the spare hosts of a run on ``hosts``: the first others of its topology.
-
-    Raises:
-        TopologyError: as `simshuffle.job.plan.wiring.wiring`.
-    """
-    names = names_of(wiring(scenario.cluster).fabric, "host")
-    free = [name for name in names if name not in set(hosts)]
-    return free[: (scenario.recovery or Recovery()).spares]
-
-
-def check_losses(scenario: Scenario, hosts: Sequence[str], spares: int) -> None:
-    """Check that a run on ``hosts`` can go on without the hosts that its faults take
-    away.
-
-    Raises:
-        InputError: a lost host never returns and has no spare, a spare host would train
-            on samples that it does not read, or ranks would change in number that may
-            not.
-    """
-    recovery = scenario.recovery or Recovery()
-    exchange = scenario.workload.exchange
-    lost = [loss for loss in scenario.lost_hosts if loss.what in hosts]
-    if recovery.policy == "spare":
-        for loss in sorted(lost, key=lambda loss: loss.at or 0.0)[spares:]:
-            if loss.lasts is None:
-                rule = "must be enough for the hosts that are lost and do not return"
-                spares_and_loss = f"{recovery.spares}, and {loss.what} is lost for ever"
-                remedy = (
-                    "Add spares, say how long it is away (for), or set policy: elastic."
-                )
-                refuse("recovery.spares", rule, spares_and_loss, remedy, scenario.name)
-    if (
-        lost
-        and recovery.policy == "spare"
-        and not recovery.reread
-        and exchange.tier == "ssd"
-    ):
-        rule = "must be true where a spare host takes over samples on an SSD"
-        remedy = "Set it to true, or policy: elastic."
-        refuse("recovery.reread", rule, "false", remedy, scenario.name)
-    elastic = lost and recovery.policy == "elastic" and recovery.resume is None
-    if elastic and exchange.whole_because:
-        rule = f"must not be elastic where {exchange.whole_because}"
-        remedy = (
-            "Set policy: spare, or recovery.resume, or take another workload.exchange."
-        )
-        refuse("recovery.policy", rule, exchange.kind, remedy, scenario.name)
-
-
 # ---------------------------------------------------------------------- the plan, followed further
 
 
 def drop_iterations(plan: EpochPlan, first: int) -> EpochPlan:
-    """Return a plan without its ``first`` iterations, which are fewer than it has."""
+    """Drop ``first`` (not all) iterations of a plan, and inference; 0 drops nothing."""
     if first == 0:
         return plan
     steps = plan.exchange.iteration >= first
@@ -119,7 +63,7 @@ def stop_after(plan: EpochPlan, iterations: int, loaded: Ints64) -> EpochPlan:
     """Return what was done of a plan that was broken off after ``iterations``
     iterations.
 
-    It keeps its number of iterations.
+    Its number of iterations, its shards and its inference stay.
 
     Args:
         plan: of the epoch.
@@ -138,15 +82,20 @@ def stop_after(plan: EpochPlan, iterations: int, loaded: Ints64) -> EpochPlan:
 
 
 def clear_caches(plan: EpochPlan, ranks: Flags) -> EpochPlan:
-    """Return a plan in which nothing is in the page caches of the ``ranks``, (M,)."""
-    training = plan.training
-    training = replace(
-        training,
-        hit_samples=training.hit_samples * ~ranks,
-        hit_nbytes=training.hit_nbytes * ~ranks,
-    )
+    """Return a plan whose reads find no page cache of ``ranks``, (M,), warm."""
+
+    def clear(reads: Reads) -> Reads:
+        """Return what is read, with the caches of ``ranks`` cold."""
+        hit_samples = reads.hit_samples * ~ranks
+        return replace(
+            reads, hit_samples=hit_samples, hit_nbytes=reads.hit_nbytes * ~ranks
+        )
+
     return replace(
-        plan, training=training, sent_from_cache=plan.sent_from_cache & ~ranks
+        plan,
+        training=clear(plan.training),
+        inference=None if plan.inference is None else clear(plan.inference),
+        sent_from_cache=plan.sent_from_cache & ~ranks,
     )
 
 
@@ -158,11 +107,17 @@ def divide_among(
 
     If the samples of the other ranks are ``dealt`` out, each staying rank reads an even
     part of them after its own, in batches of at most ``batch_size``. Else nobody reads
-    them.
+    them. Shards become empty and fetches are dropped. Nobody measures the importance of
+    samples that are dealt out.
     """
+
+    def keep_staying(reads: Reads) -> Reads:
+        """Return what the staying ranks read."""
+        return change_reads(reads, lambda values: values[:, staying], fetches=False)
+
     training = plan.training
     world_size = int(staying.sum())
-    reads = change_reads(training, lambda values: values[:, staying], fetches=False)
+    reads = keep_staying(training)
     samples = int(training.samples[:, ~staying].sum()) if dealt else 0
     if samples:
         mean_nbytes = float(training.nbytes[:, ~staying].sum()) / samples
@@ -180,6 +135,7 @@ def divide_among(
         ),  # not followed
         exchange=nothing,
         training=reads,
+        inference=None if plan.inference is None else keep_staying(plan.inference),
         sent_from_cache=np.zeros(nothing.sample.shape, bool),
     )
 
@@ -190,8 +146,8 @@ def owners_after_loss(
     """Return whose every sample is once an epoch was broken off, (N,), and whether
     nobody's, (N,).
 
-    What was sent after the first ``iterations`` is with its receiver. What a lost rank
-    had received is still with its sender, who removes it at the end of the epoch only.
+    What was sent in the first ``iterations`` is with its receiver. What a lost rank had
+    received is still with its sender, who removes it at the end of the epoch only.
 
     Args:
         owner: (N,) rank of each sample as the epoch began.
@@ -211,7 +167,7 @@ def owners_after_loss(
 
 def slice_shards(shards: Shards, begin: Ints | int, end: Ints) -> Shards:
     """Return of each rank's samples those from position ``begin`` up to ``end``, both
-    (M,).
+    (M,), as far as the rank has that many.
     """
     low = np.minimum(begin, shards.sizes)
     high = np.minimum(end, shards.sizes)
@@ -241,8 +197,8 @@ def change_reads(
 ) -> Reads:
     """Apply ``change`` to every (K, M) array of what is read.
 
-    Drops the fetches unless ``fetches``. A cache tier is on hosts of its own, so it
-    loses nothing.
+    Drops the fetches unless ``fetches``. A cache tier is on hosts of its own: its reads
+    are kept and changed, too.
     """
     changed = reads.fetches if fetches else None
     if changed is not None:
@@ -262,7 +218,7 @@ def change_reads(
 
 def even_batches(samples: int, world_size: int, batch_size: int) -> Ints64:
     """Return (K, M) batches of at most ``batch_size``, of an even part of ``samples`` a
-    rank.
+    rank: the first ranks have one more. K is 0 for no samples.
     """
     samples_of_rank = samples // world_size + (
         np.arange(world_size) < samples % world_size
@@ -277,8 +233,8 @@ def append_batches(
 ) -> Reads:
     """Append batches of ``samples``, (K, M), of ``mean_nbytes`` bytes a sample.
 
-    None is in memory, and fetches are dropped. ``tier`` is what a cache tier has of the
-    appended batches, and None where ``reads`` have none.
+    None is in memory, work is 1, and fetches are dropped. ``tier`` is what a cache tier
+    has of the appended batches, and None where ``reads`` have none.
     """
     nothing = np.zeros_like(samples)
     work: Floats | None = None
@@ -300,7 +256,8 @@ def append_batches(
 
 
 class ResumedLoader:
-    """The epochs of a loader from a saved state on, with cold caches.
+    """The epochs of a loader from a saved state on, with cold caches that each plan
+    fills further: ask for plans once and in order.
 
     Args:
         law: what it does with the state.
@@ -347,7 +304,7 @@ class ResumedLoader:
     def remaining_plan(self) -> EpochPlan | Refusal:
         """Return the plan of the rest of the epoch; without iterations if nothing is
         left. Samples that are read and thrown away before are fetched in the first
-        iteration.
+        iteration. A `Refusal` if the library does not go on from the state.
         """
         crash = self._crash
         if crash.step == 0:
@@ -435,8 +392,9 @@ class Interruption:
     the set.
     """
 
-    repeated: float  # rows that come again, mean
-    lost: float  # samples that the epoch no longer has, mean
+    # means over the moments at which the library goes on, 0 if there are none
+    repeated: float  # rows that come again
+    lost: float  # samples that the epoch no longer has
     refused: float  # share of the moments at which the library does not go on
 
 
@@ -444,7 +402,7 @@ def mean_interruption(scenario: Scenario) -> Interruption | None:
     """Return the mean cost of breaking off the second epoch at `POINTS` moments.
 
     With the ranks of a host fewer where the policy is elastic; None where no law is
-    named.
+    named. Moments that fall in one iteration count once.
     """
     recovery = scenario.recovery
     if recovery is None or recovery.resume is None:

@@ -53,8 +53,7 @@ class Resources(Devices):
         world_size: M; ranks fill the hosts one after the other, in the order of its
             placement.
         rng: draws the hosts of a scattered placement, and what the routing draws.
-        beside: names of more hosts that send over its cables. They are looked up only:
-            links that no other host uses are added by ``every_cable`` alone.
+        beside: names of more hosts that send over its cables, which are links, too.
         every_cable: whether all cables are links, as where messages may go round some
             of them.
         writes: whether anything is written to the file system.
@@ -152,7 +151,8 @@ class Resources(Devices):
         Sets ``cables`` and which link of the run each link of the network is.
         """
         all_links = self.forwarding.links
-        crossed = self.forwarding.possible_links(self.every_port)
+        ports = np.unique(np.append(self.every_port, self._beside)).astype(np.int32)
+        crossed = self.forwarding.possible_links(ports)
         self.cables = cables = (
             np.arange(len(all_links), dtype=np.int32) if every_cable else crossed
         )

@@ -68,7 +68,7 @@ def _training_and_stalls(length: Floats, saves: Saves) -> tuple[Floats, Floats]:
 
 
 def _usable_saves(length: Floats, saves: Saves) -> Ints64:
-    """Count the saves (S,) that are usable at the end of stretches of ``length`` (S,) s.
+    """Count the saves that are usable at the end of stretches of ``length`` s, (S,).
 
     Save k begins after k periods and k - 1 stalls.
     """

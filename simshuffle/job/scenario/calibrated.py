@@ -81,7 +81,7 @@ class Calibrated(Spec):
 
     @model_validator(mode="after")
     def _ranges(self) -> Calibrated:
-        """Refuse quantities that `QUANTITIES` lacks, and ranges that are not ascending."""
+        """Refuse quantities that `QUANTITIES` lacks, and ranges that do not ascend."""
         for name, ends in self.over.items():
             if name not in QUANTITIES:
                 raise _bad(

@@ -43,8 +43,9 @@ class Resolved:
     """The plain values of a scenario that needs no other file."""
 
     document: dict[str, Any]
-    problems: list[Problem]  # what is wrong
-    origin: dict[str, str]  # the fragment that each dotted key came from which one set
+    problems: list[Problem]  # what is wrong, each once
+    # file of the fragment that set a dotted key; without keys that were set otherwise later
+    origin: dict[str, str]
     switches: list[KindSwitch]  # what became of records whose kind was replaced
 
 
@@ -57,6 +58,10 @@ def resolve(
     """The plain values of ``record``, a scenario or part of one, from what its file in
     ``folder`` holds (None: the working directory), and ``values`` set instead, by
     dotted key.
+
+    ``raw`` is not changed. A key that is set is no longer swept, and loses its records
+    of measurements. Files that are named are read; what is wrong is not raised, but is
+    among the problems.
     """
     document: dict[str, Any] = plain_copy(dict(raw))
     problems: list[Problem] = []
@@ -66,6 +71,9 @@ def resolve(
         document["include"] = values["include"]
 
     def put_here(key: str, value: Any, value_problems: list[Problem]) -> bool:
+        """Set a key of the document and drop its records of measurements; return False
+        if it cannot be set.
+        """
         forget(document, key)
         return leftovers.set_key(document, key, value, value_problems, references)
 
@@ -111,8 +119,9 @@ def resolve(
 
 
 def locate_exchange(exchange: Any, folder: Path | None) -> Any:
-    """An exchange that is swept over; if it names a file, as a record with the file's
-    contents noted. ``folder`` is what paths begin from; None for the working directory.
+    """An exchange that is swept over; if it names a file, as a record with the absolute
+    path and the SHA-256 of the file, else as it is. ``folder`` is what paths begin
+    from; None for the working directory.
     """
     key = "workload.exchange"
     holder: dict[str, Any] = {"workload": {"exchange": plain_copy(exchange)}}
@@ -130,6 +139,7 @@ def _references(document: Mapping[str, Any], folder: Path | None) -> References:
     """
 
     def model(name: str) -> dict[str, Any]:
+        """Return a copy of the profile with this name; raises as `catalog_entry`."""
         profiles = document.get("models")
         entry = profiles.get(name) if isinstance(profiles, dict) else None
         if isinstance(entry, dict):
@@ -149,7 +159,12 @@ def _references(document: Mapping[str, Any], folder: Path | None) -> References:
 
 
 def _cluster(text: str, folder: Path | None) -> dict[str, Any]:
-    """The plain values of a cluster, named as a file or as a shipped one."""
+    """The plain values of a cluster, named as a file or as a shipped one; paths in it
+    that its folder holds are absolute.
+
+    Raises:
+        ScenarioError: there is no such file, or it is not the mapping of one cluster.
+    """
     path = find_file(text, "topologies", folder)
     documents = read_yaml(path)
     if len(documents) == 1 and isinstance(documents[0], dict):
@@ -199,8 +214,9 @@ def _find_beside(cluster: dict[str, Any], folder: Path) -> None:
 
 
 def _locate_files(raw: dict[str, Any], folder: Path | None) -> None:
-    """Make the paths of the files that a scenario names absolute, and note what the
-    files hold. So the resolved scenario stands alone.
+    """Make the paths of the files that a scenario names absolute, in place, and note
+    the ``sha256`` of files that exist, where none stands yet. So the resolved scenario
+    stands alone.
     """
     for record in _naming_files(raw):
         beside = (folder or Path()) / record["path"]
@@ -215,9 +231,9 @@ def _locate_files(raw: dict[str, Any], folder: Path | None) -> None:
 
 
 def by_content(value: Any) -> Any:
-    """Plain values in which every file whose SHA-256 stands beside its path is named as
-    a result folder holds it, after its contents, so that nothing depends on where it
-    was.
+    """Return a copy of plain values in which every file whose SHA-256 stands beside its
+    path is named as a result folder holds it, after its contents, so that nothing
+    depends on where it was. Other paths stay.
     """
     if isinstance(value, dict):
         inner_values = {key: by_content(inner) for key, inner in value.items()}
@@ -241,7 +257,9 @@ def identity_of(document: Mapping[str, Any]) -> Any:
 
 
 def files(value: Any) -> dict[str, Path]:
-    """The files that plain values name, by their names in the folder `INPUTS`."""
+    """The files whose SHA-256 stands beside their path in plain values, at any depth,
+    by their names in the folder `INPUTS` of a result.
+    """
     path_by_name = {}
     if isinstance(value, dict):
         if _names_a_file(value):
@@ -253,8 +271,10 @@ def files(value: Any) -> dict[str, Path]:
 
 
 def _names_a_file(record: dict[Any, Any]) -> bool:
+    """Return True if a record has a path and a SHA-256."""
     return isinstance(record.get("path"), str) and isinstance(record.get("sha256"), str)
 
 
 def _place(record: dict[str, Any]) -> str:
+    """Return the path in a result folder of the file that a record names."""
     return f"{INPUTS}/{record['sha256'][:16]}{Path(record['path']).suffix}"

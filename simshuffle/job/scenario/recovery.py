@@ -47,8 +47,9 @@ class Recovery(Sourced):
 
 
 def recovery_problems(scenario: Scenario) -> Iterator[Problem]:
-    """More spare hosts than the machine has, recorded failures that cannot be read, and
-    a loader's state that is not of the order that the run has.
+    """Yield a problem if there are more spare hosts than the ranks leave free, if the
+    file of recorded failures cannot be read, and if a loader's state is not of the
+    order that the run has. Reads that file.
     """
     recovery = scenario.recovery
     failures = scenario.failures

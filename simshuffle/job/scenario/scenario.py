@@ -42,6 +42,7 @@ are not.
 
 
 def _no_notes() -> CacheArgument[list[Problem]]:
+    """Return an empty list of notes; its key is that of any other notes."""
     return CacheArgument(None, [])
 
 
@@ -103,7 +104,7 @@ class Scenario(Spec):
     @field_validator("models", mode="before")
     @classmethod
     def _names(cls, models: Any) -> Any:
-        """The key of a profile is its name."""
+        """Give each profile its key as name, unless it says another."""
         if not isinstance(models, dict):
             return models
         return {
@@ -119,7 +120,7 @@ class Scenario(Spec):
         return self._notes.argument
 
     def with_notes(self, notes: Sequence[Problem]) -> Scenario:
-        """Return the scenario with more notes."""
+        """Return a copy with more notes; the scenario itself if ``notes`` is empty."""
         if not notes:
             return self
         scenario = self.model_copy()
@@ -142,8 +143,9 @@ class Scenario(Spec):
         )
 
     def with_values(self, values: Mapping[str, Any]) -> Scenario:
-        """A new scenario with other values, by dotted key; checked like a file. Raises
-        a ScenarioError if a key or a value is not valid.
+        """A new scenario with other values, by dotted key; checked like a file. A key
+        that is set is no longer swept. Paths begin from the working directory. Raises a
+        ScenarioError if a key or a value is not valid.
         """
         return _build(self.to_dict(), values, source=self.name, folder=None).with_notes(
             self.notes
@@ -157,7 +159,8 @@ class Scenario(Spec):
 
     def of_jobs(self) -> dict[str, Scenario]:
         """Each of its jobs as a scenario of its own, by its name, on hosts that it need
-        not name. Raises a ScenarioError if one is not valid.
+        not name, without sweep and background; {} without jobs. Raises a ScenarioError
+        if one is not valid.
         """
         base = self.model_copy(
             update={"jobs": None, "background": None, "sweep": {}}
@@ -211,7 +214,10 @@ class Scenario(Spec):
         return runs
 
     def label(self) -> str:
-        """Strategy, schedule and world size, such as 'partial-0.1 streamlined @2048'."""
+        """Strategy, schedule and world size, such as 'partial-0.1 streamlined @2048';
+        without exchange the source of the samples, such as 'global-pfs @512', unless
+        local shuffle reads SSDs: 'local @512'.
+        """
         exchange = self.workload.exchange
         schedule = self.workload.exchange.exchange_schedule
         detail = ""
@@ -223,7 +229,9 @@ class Scenario(Spec):
         return f"{exchange.short_name}{detail} @{self.world_size}"
 
     def to_dict(self) -> dict[str, Any]:
-        """The resolved scenario as plain values, quantities as text with units."""
+        """The resolved scenario as plain values, quantities as text with units; keys
+        that are None are left out, and so are the notes.
+        """
         return self.model_dump(
             mode="json",
             exclude_none=True,
@@ -238,7 +246,9 @@ class Scenario(Spec):
 
     @property
     def lost_hosts(self) -> list[Fault]:
-        """The faults of whole hosts that have failed."""
+        """The faults of whole hosts that fail at a given time (rate 0); not drawn ones.
+        Raises a TopologyError if the network cannot be used.
+        """
         failed = [
             fault
             for fault in self.faults or ()
@@ -267,13 +277,14 @@ class Scenario(Spec):
     @property
     def storage_per_host(self) -> float:
         """Largest number of bytes that one host keeps of what is staged: (1 + Q) N/M
-        size for each of its ranks.
+        size for each of its ranks; 0 where samples are not read from hosts.
         """
         ranks = self.cluster.ranks_per_host(self.world_size)
         return self.workload.stored_nbytes(self.world_size, ranks)
 
 
 def _written(document: Mapping[str, Any]) -> str:
+    """Return plain values as YAML, in their order."""
     return yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=130)
 
 
@@ -290,6 +301,7 @@ def serialise_scenarios(scenarios: Sequence[Scenario]) -> tuple[str, dict[str, P
 
 
 _IN_LABEL = {"workload.exchange", "world_size", "workload.exchange.exchange_fraction"}
+"""Keys whose values `Scenario.label` says already."""
 
 
 def load_scenario(
@@ -377,6 +389,9 @@ def _build(
 ) -> Scenario:
     """Build a scenario from raw values with ``values`` set, and check it as a whole.
 
+    Paths begin from ``folder``; None for the working directory. Warns of values of
+    another kind that are dropped or renamed, which become its notes.
+
     Raises:
         ScenarioError: with the problems that were found.
     """
@@ -424,7 +439,9 @@ def refuse_jobs(scenario: Scenario) -> None:
 
 
 def _neighbour_problems(scenario: Scenario) -> list[Problem]:
-    """Return the problems of the jobs of a scenario, and of the background traffic."""
+    """Return the problems of the jobs of a scenario, and of the background traffic; []
+    without both.
+    """
     jobs = scenario.jobs
     background = scenario.background
     if jobs is None and background is None:

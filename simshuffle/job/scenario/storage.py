@@ -54,7 +54,8 @@ class LocalSsd(Sourced):
     ) -> Amount:
         """Device time (s) to read ``nbytes`` bytes in ``requests`` requests (None:
         few), ``queue_depth`` of the host's being in flight. The larger of bytes /
-        bandwidth and requests / iops(queue depth).
+        bandwidth and requests / iops(queue depth); without iops or requests the first.
+        The latency is not in it.
         """
         transfer = nbytes / self.read_bandwidth
         if self.iops is None or requests is None:
@@ -84,13 +85,14 @@ class Memory(Sourced):
 
     @model_validator(mode="after")
     def _cache_fits(self) -> Memory:
+        """Refuse a page cache larger than the memory."""
         if self.cache_nbytes > self.capacity:
             raise ValueError("page_cache must not exceed capacity")
         return self
 
     @property
     def cache_nbytes(self) -> float:
-        """Bytes of the page cache."""
+        """Bytes of the page cache; three quarters of the memory if it is left out."""
         return 0.75 * self.capacity if self.page_cache is None else self.page_cache
 
     def repeat_hits(self, nbytes: float) -> float:
@@ -110,8 +112,9 @@ class Memory(Sourced):
         in each of ``epochs`` epochs before. A sample was last read j epochs ago with the
         probability share (1 - share)^(j - 1), at position u of that epoch; it is now read at
         position v, and 1 - (1 - share (1 - u)) (1 - share)^(j - 1) (1 - share v) of the set was
-        read in between. Mean over u and v.
+        read in between. Mean over u and v. 0 for no epoch before.
         """
+        # in the product of tail and head a row is a v, and a column a u: the middles of 50 bins
         middles = (np.arange(50) + 0.5) / 50
         head = 1.0 - share * middles[:, None]
         tail = 1.0 - share * (1.0 - middles)
@@ -248,8 +251,8 @@ class ObjectStore(Sourced):
 
     @property
     def tries(self) -> float:
-        """Mean number of times that a request is sent, 1 / (1 - p) of a geometric
-        distribution.
+        """Mean number of times that a request is sent, the first included: 1 / (1 - p)
+        of a geometric distribution.
         """
         return 1.0 / (1.0 - self.retry_share)
 

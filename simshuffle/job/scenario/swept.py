@@ -13,6 +13,7 @@ from simshuffle.spec.overrides import short_text
 WORLD_SIZE, EXCHANGE = "world_size", "workload.exchange"
 """Keys whose sweep most verbs follow."""
 MOST_LISTED = 4
+"""Most values of a key that a message lists."""
 
 
 def runs_followed(
@@ -27,6 +28,7 @@ def runs_followed(
 
     Raises:
         ScenarioError: several values of another key are swept, or a run is not valid.
+            A single value of any key is fine.
     """
     problems = [
         _find_unfollowed(key, values, verb)
@@ -42,10 +44,10 @@ def single_run(
     scenario: Scenario, verb: str, irrelevant: Collection[str] = ()
 ) -> Scenario:
     """Return the one run of a scenario; keys that are ``irrelevant`` to the verb may be
-    swept.
+    swept: then the first of the runs.
 
     Raises:
-        ScenarioError: several values of another key are swept.
+        ScenarioError: several values of another key are swept, or a run is not valid.
     """
     return next(iter(runs_followed(scenario, verb, irrelevant).values()))
 
@@ -58,7 +60,7 @@ def describe_size_chosen(
 
     Raises:
         ScenarioError: several values of another key are swept that is not
-            ``irrelevant``.
+            ``irrelevant``, or a run is not valid.
     """
     runs_followed(scenario, verb, (WORLD_SIZE, *irrelevant))
     sizes = scenario.sweep.get(WORLD_SIZE, [])
@@ -72,12 +74,14 @@ def describe_size_chosen(
 
 
 def _is_below(key: str, followed: Collection[str]) -> bool:
+    """Return True if a dotted key is one of ``followed``, or below one."""
     return any(
         key == ancestor or key.startswith(f"{ancestor}.") for ancestor in followed
     )
 
 
 def _find_unfollowed(key: str, values: list[Any], verb: str) -> Problem:
+    """Return the problem of a swept key that a verb does not follow."""
     listed = ", ".join(map(short_text, values[:MOST_LISTED])) + ", ..." * (
         len(values) > MOST_LISTED
     )
@@ -86,5 +90,5 @@ def _find_unfollowed(key: str, values: list[Any], verb: str) -> Problem:
 
 
 def _written(value: Any) -> str:
-    """A value as --set takes it."""
+    """A value as --set takes it: text as it is, all else as JSON."""
     return value if isinstance(value, str) else json.dumps(value)

@@ -159,7 +159,9 @@ class Tokens(Spec):
 
     @property
     def nbytes(self) -> tuple[float, float]:
-        """Bytes of a sample in storage: mean and standard deviation."""
+        """Bytes of a sample in storage: mean and standard deviation. Padding is among
+        them but where documents are read one by one.
+        """
         if not self._uneven:
             return float(self.sequence_length * self.bytes_per_token), 0.0
         parts = [
@@ -337,8 +339,8 @@ LONGEST = 2**40
 class Packed:
     """Sequences, each array (sequences,)."""
 
-    pieces: Ints64  # of documents
-    tokens: Ints64  # that are no padding
+    pieces: Ints64  # number of pieces of documents
+    tokens: Ints64  # number of tokens that are no padding
     squares: Floats  # sum over the pieces of their tokens squared
 
     def select(self, which: Ints64) -> Packed:
@@ -365,8 +367,9 @@ def draw_lengths(
 def concatenate(lengths: Ints64, room: int) -> Packed:
     """Put documents one behind the other, and cut them every ``room`` tokens.
 
-    Tokens left at the end are no sequence, unless there is no other. At most 2**10
-    sequences a document, in the mean, are returned.
+    Tokens left at the end are no sequence, unless there is no other: the one sequence
+    is then filled up with a further piece. At most 2**10 sequences a document, in the
+    mean, are returned.
     """
     ends = np.cumsum(lengths)
     count = max(int(ends[-1]) // room, 1)
@@ -408,6 +411,7 @@ PACKINGS: dict[str, Callable[[Ints64, int], Packed]] = {
     "pad": pad,
     "best_fit": best_fit,
 }
+"""Functions by the name of a packing: of tokens by document, and of a sequence."""
 
 
 def _places(sizes: list[int], room: int) -> Ints64:

@@ -81,12 +81,12 @@ class SampleSize(Spec):
 
     @property
     def spread(self) -> float:
-        """The standard deviation (bytes)."""
+        """The standard deviation (bytes); that of photographs if ``std`` is None."""
         return PHOTOGRAPH_SPREAD * self.mean if self.std is None else self.std
 
     def draw(self, rng: np.random.Generator, count: int) -> Floats:
         """Sizes of ``count`` samples: (count,) bytes. Log-normal: s^2 = ln(1 +
-        (std/mean)^2), mu = ln(mean) - s^2/2.
+        (std/mean)^2), mu = ln(mean) - s^2/2. Draws nothing if all are alike.
         """
         if self.spread == 0:
             return np.full(count, self.mean)
@@ -148,12 +148,18 @@ class Dataset(Sourced):
     @model_validator(mode="before")
     @classmethod
     def _tokens_are_in_one_file(cls, values: Any) -> Any:
+        """Return values in which all samples of tokens share a file, unless they say
+        ``samples_per_file``.
+        """
         if not isinstance(values, dict) or values.get("tokens") is None:
             return values
         return {"samples_per_file": values.get("num_samples"), **values}
 
     @model_validator(mode="after")
     def _sizes_fit(self) -> Dataset:
+        """Refuse neither or both of ``sample_size`` and ``tokens``, and requests for
+        more samples than a file or a range of it has.
+        """
         if self.sample_size is None and self.tokens is None:
             raise InputError(
                 Problem("sample_size", "is required", "", "Add it, or tokens.")
@@ -190,7 +196,7 @@ class Dataset(Sourced):
 
     @property
     def stored(self) -> SampleSize:
-        """Mean and standard deviation of a sample in storage."""
+        """Mean and standard deviation of a sample in storage, neither of them None."""
         size = self.sample_size
         if self.tokens is not None:
             mean, std = self.tokens.nbytes
@@ -209,7 +215,9 @@ class Dataset(Sourced):
         )
 
     def draw_nbytes(self, rng: np.random.Generator) -> Floats:
-        """Sizes of all samples in storage: (N,) bytes."""
+        """Draw the sizes of all samples in storage: (N,) bytes; nothing is drawn if all
+        are alike.
+        """
         if self.tokens is None:
             return self.stored.draw(rng, self.num_samples)
         return self.tokens.draw_nbytes(rng, self.num_samples)
@@ -344,6 +352,7 @@ class Workload(Spec):
 
     @model_validator(mode="after")
     def _something_to_train(self) -> Workload:
+        """Refuse a batch larger than the data set."""
         if self.local_batch_size > self.dataset.num_samples:
             raise ValueError("local_batch_size exceeds the number of samples")
         return self
@@ -398,7 +407,7 @@ class Workload(Spec):
 
     def stored_nbytes(self, world_size: int, ranks_on_host: int) -> float:
         """Return the largest number of staged bytes that a host with ``ranks_on_host``
-        ranks keeps: (1 + Q) N/M size for each rank.
+        ranks keeps: (1 + Q) N/M size for each rank; 0 where hosts keep none.
         """
         return (
             self.exchange.stored_share(world_size, ranks_on_host) * self.dataset.nbytes

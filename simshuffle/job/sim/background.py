@@ -13,7 +13,9 @@ from simshuffle.job.sim.clock import NetworkClock, Steps
 
 def send(scenario: Scenario, resources: Resources, clock: NetworkClock) -> None:
     """Start the background traffic of a scenario now; the scenario names the hosts of
-    that traffic (`simshuffle.job.plan.jobs.place_jobs`).
+    that traffic (`simshuffle.job.plan.jobs.place_jobs`). A load of 0 sends nothing.
+
+    The random streams are those of the record, and of the host for bursts.
     """
     for index, record in enumerate(scenario.background or []):
         if isinstance(record, PeriodicWrites):
@@ -29,8 +31,8 @@ def send(scenario: Scenario, resources: Resources, clock: NetworkClock) -> None:
 def _write_periodically(
     record: PeriodicWrites, resources: Resources, clock: NetworkClock
 ) -> Steps:
-    """Write from all hosts in each period, at its time or when the writes of the last
-    period have ended.
+    """Write from all hosts in each period, for ever: at its time, or when the writes of
+    the last period have ended, if later. A delay does not move the times after it.
     """
     env = clock.env
     batch = writes(record, resources)
@@ -50,7 +52,9 @@ def _send_bursts(
     host: int,
     rng: np.random.Generator,
 ) -> Steps:
-    """Send the bursts of one host, one after the other."""
+    """Send the bursts of host number ``host``, one after the other, for ever; none with
+    a load of 0.
+    """
     while record.load:
         batch = bursts(record, resources, host, rng)
         group = batch.tasks["group"] = clock.open(len(batch))

@@ -39,7 +39,7 @@ from simshuffle.study.store import TABLE
 from simshuffle.workload.parallelism import Data
 
 TABLES = ("timeline", "iterations", "links", "sources")
-"""Tables that are kept of a run."""
+"""Tables that are kept of a run; the first may be of some ranks or of none."""
 NAMELESS = ""
 """Name of the run in a cell's tables; a study puts its own name there."""
 
@@ -69,7 +69,8 @@ class RunCell(NetworkCell):
     with_tables: bool = (
         True  # whether its tables are kept, beside what is reported of it
     )
-    timeline: KeptRanks = "full"  # the ranks of which the timeline is among them
+    # the ranks whose phases the kept timeline has: all, a sample, or none
+    timeline: KeptRanks = "full"
 
     @staticmethod
     def make_ready() -> None:
@@ -79,7 +80,7 @@ class RunCell(NetworkCell):
 
     @cached_property
     def scenario(self) -> Scenario:
-        """The scenario.
+        """The scenario of ``document``, read once.
 
         Raises:
             ScenarioError: it is not valid.
@@ -118,14 +119,16 @@ class RunCell(NetworkCell):
 
     @property
     def memory(self) -> float:
-        """Bytes that the run adds to a process beyond the shared ones
+        """Bytes that the run is expected to add to a process beyond the shared ones
         (`SHARED_NBYTES`).
         """
         return self._effort.nbytes - SHARED_NBYTES
 
     @property
     def parts(self) -> frozenset[str]:
-        """The names of the tables that the outcome holds."""
+        """The names of the tables that the outcome holds, as files: with their suffix.
+        Empty if no tables are kept.
+        """
         if not self.with_tables:
             return frozenset()
         names = (*TIMELINES[self.timeline][:1], *TABLES[1:])
@@ -136,7 +139,8 @@ class RunCell(NetworkCell):
         kept.
 
         The rows of an epoch are taken when the epoch is over; ``tell`` is called with
-        the share done.
+        the share done. Changes how the process gives back memory (`hold_little`).
+        Raises as `scenario`, or if the simulation refuses to go on.
         """
         scenario = self.scenario
         self.hold_little()
@@ -157,9 +161,10 @@ class RunCell(NetworkCell):
         return simulate(self.scenario, progress=tell)
 
     def max_held_nbytes(self, epochs: int) -> float:
-        """Return the most bytes that loaders of one host keep in ``epochs`` epochs.
+        """Return the most bytes that loaders of one host keep of what they fetch.
 
-        0 where none fetch.
+        Counted over the first ``epochs`` epochs without a simulation; 0 where none
+        fetch.
         """
         fetched = count_fetches(self.scenario, epochs)
         return max((plan.fetches.held_nbytes for plan in fetched), default=0)
@@ -190,8 +195,8 @@ def give_back() -> None:
 class Reporting:
     """The facts, rows and tables of a run, collected epoch by epoch.
 
-    ``kept_timeline`` is `RunCell.timeline`, None without tables. The faults that began
-    are added to ``struck`` while the run goes on.
+    ``kept_timeline`` is `RunCell.timeline`, None without tables. The simulation adds
+    the faults that began to the list ``struck`` while the run goes on.
     """
 
     def __init__(self, scenario: Scenario, kept_timeline: KeptRanks | None) -> None:
@@ -206,7 +211,11 @@ class Reporting:
         )
 
     def add(self, timeline: Timeline) -> None:
-        """Add the facts, rows and tables of an epoch."""
+        """Add the facts, rows and tables of an epoch.
+
+        Of the seconds in model-parallel groups and of the hosts that ranks wait for,
+        only the last epoch's stay. Gives unused memory back to the system.
+        """
         for name, rows in timeline.facts.items():
             self._said.setdefault(name, []).extend(rows)
         self._slow.note_carried(timeline.links)
@@ -236,7 +245,9 @@ class Reporting:
         return self._scenario.cluster.host_of(ranks), faulty
 
     def outcome(self) -> Outcome:
-        """Return the outcome of the run: its values and tables."""
+        """Return the outcome of the run: its tables, and the values 'label', 'facts',
+        'epochs' and 'breakdown'; the last two are lists by column.
+        """
         values = {
             name: _columns(stack_tables(parts))
             for name, parts in self._reported.items()
@@ -294,7 +305,10 @@ class _Tables:
             growing.add(table.drop(columns="run"))
 
     def all(self) -> LazyTables:
-        """Return all tables, without the column of the run's name."""
+        """Return all tables by name, without the column of the run's name.
+
+        Each is loaded into memory when it is first read.
+        """
         return LazyTables(
             {name: growing.table() for name, growing in self._growing.items()}
         )
@@ -303,7 +317,8 @@ class _Tables:
 def table_of_run(outcome: Outcome, table: str, timeline: KeptRanks) -> LongTable:
     """Return one of `TABLES` of an outcome, without the column of the run's name.
 
-    Of the timeline it has the ranks that ``timeline`` says; for 'none' no rows.
+    Of the timeline it has the ranks that ``timeline`` says; for 'none' no rows. The
+    outcome must hold that timeline.
     """
     if table != "timeline":
         return get_long(outcome.tables, table)
@@ -318,7 +333,8 @@ def concatenate_rows(
 ) -> pd.DataFrame:
     """Return the rows of table ``table`` of all cells below one another.
 
-    The columns that are given with each cell stand in front.
+    The columns that are given with each cell, one value each, stand in front. The index
+    counts from 0.
     """
     parts = [pd.DataFrame({**lead, **outcome.values[table]}) for lead, outcome in cells]
     return pd.concat(parts, ignore_index=True)
@@ -328,8 +344,9 @@ def group_facts(scenario: Scenario, seconds: pd.DataFrame) -> dict[str, Any]:
     """Return the seconds that model-parallel ranks spend beside computing, by
     'in_groups'.
 
-    Plain values; {} where ranks do not divide their steps. ``seconds`` are of an epoch,
-    from `simshuffle.report.report.phase_seconds`.
+    Its value has 'strategy', 'ranks' (of a group), and means over all ranks 'wait_s',
+    'bubble_s' and 'sent_s'. {} where ranks do not divide their steps. ``seconds`` are
+    of an epoch, from `simshuffle.report.report.phase_seconds`: the first row counts.
     """
     strategy = scenario.workload.parallelism
     if isinstance(strategy, Data):
@@ -351,8 +368,11 @@ def group_facts(scenario: Scenario, seconds: pd.DataFrame) -> dict[str, Any]:
 def facts(scenario: Scenario, held_nbytes: float) -> dict[str, Any]:
     """Return the facts of a run in ``meta.json`` beside times, as plain values.
 
-    ``held_nbytes`` is the most that the loaders of one host held of fetched samples;
-    'extrapolated' is there only where it says something.
+    Keys are 'seed', 'hosts', 'iterations' (of the first epoch),
+    'storage_per_host_nbytes', 'routing' (text) and 'staged_to' (None if hosts keep no
+    samples). 'extrapolated' is there only where it says something. ``held_nbytes`` is
+    the most that the loaders of one host held of fetched samples; it is added to the
+    storage.
     """
     beyond = extrapolation_sentences(scenario)
     return {
@@ -367,7 +387,9 @@ def facts(scenario: Scenario, held_nbytes: float) -> dict[str, Any]:
 
 
 def _columns(table: pd.DataFrame) -> dict[str, list[Any]]:
-    """Return the columns as plain lists, without the run, which has no name here."""
+    """Return the columns as plain lists by name, without the run, which has no name
+    here; the strategy comes last, as text.
+    """
     return {
         str(name): table[name].tolist()
         for name in table.columns

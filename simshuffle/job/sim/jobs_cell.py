@@ -129,8 +129,7 @@ def of_job(outcome: Outcome, job: str) -> Outcome:
     """Return the part of a job in a `JobsCell`'s outcome, like the outcome of a
     `RunCell`.
 
-    Tables have their names without the job's. Raises KeyError if the outcome has no
-    such job, as one that is lost.
+    Tables have their names without the job's. A lost outcome has no values.
     """
     head = _part(job, "")
     tables = {
@@ -138,7 +137,7 @@ def of_job(outcome: Outcome, job: str) -> Outcome:
         for name in outcome.tables
         if name.startswith(head)
     }
-    values: Mapping[str, object] = outcome.values[job]
+    values: Mapping[str, object] = {} if outcome.lost else outcome.values[job]
     return Outcome(values, LazyTables(tables), lost=outcome.lost)
 
 

@@ -373,6 +373,7 @@ class Recorder:
         """Begin an epoch at ``now`` (s)."""
         self._begin = now
         self._tags = 0
+        self._network.finish[:] = np.nan  # ends of the tags of the epoch before
         self._messages.clear()
         self._samples.begin(now)
 

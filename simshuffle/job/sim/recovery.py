@@ -26,15 +26,14 @@ from simshuffle.job.plan.epochs import (
     plan_epochs,
     sample_nbytes,
 )
+from simshuffle.job.plan.lost_hosts import check_losses, spare_hosts
 from simshuffle.job.plan.recovery import (
     ResumedLoader,
-    check_losses,
     clear_caches,
     divide_among,
     drop_iterations,
     owners_after_loss,
     readers_of,
-    spare_hosts,
 )
 from simshuffle.job.plan.thinning import Thinning
 from simshuffle.job.scenario.recovery import Recovery

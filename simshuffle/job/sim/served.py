@@ -188,8 +188,7 @@ class ServerWatch:
         self._note()
 
     def wrap_progress(self, progress: Callable[[int], None]) -> Callable[[int], None]:
-        """Return the function to call after each iteration; it calls ``progress``, too.
-        """
+        """Return the function to call after each iteration; it also calls ``progress``."""
 
         def note_and_report(iterations: int) -> None:
             """Note the server's work, and pass on the iterations done."""

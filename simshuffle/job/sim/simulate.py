@@ -40,9 +40,8 @@ CHECKPOINTS = "those after which a checkpoint is saved are unlike the others"
 
 
 def why_whole(scenario: Scenario) -> str:
-    """Return why all iterations of a scenario's epochs are simulated; '' if not so.
-
-    '' without a time tolerance as well.
+    """Return why all iterations of a scenario's epochs are simulated, as the end of a
+    sentence; '' if not so, or without a time tolerance.
     """
     if scenario.time_tolerance == 0:
         return ""
@@ -65,7 +64,9 @@ def simulate_windows(
     """Simulate epochs with a tolerance of time; arguments as of `simulate_epochs`.
 
     An epoch is thinned to a window of iterations. If their mean is not known well
-    enough, the epoch is simulated again with a longer window, or with all iterations.
+    enough, the epoch is simulated again with a longer window, or with all iterations:
+    the share that ``progress`` is told then falls. Yields the timeline of each epoch's
+    last window; seconds of earlier windows are taken off its times.
     """
     machine = SimulatedMachine(scenario, recorder)
     plans = ThinnedPlans(scenario)
@@ -122,10 +123,11 @@ def _candidate_windows(
     thinning: Thinning,
     all_iterations: int,
 ) -> list[SteadyWindow]:
-    """Return the windows that may stand for the epoch, from alike iterations first.
+    """Return the windows that may stand for the epoch, one or two: from alike
+    iterations first.
 
     The window of the servers is the second if ranks wait for one. Without iterations
-    left out it is the whole epoch alone.
+    left out the whole epoch is the only window.
     """
     if not thinning.left_out:
         return [SteadyWindow(all_iterations, all_iterations)]
@@ -155,7 +157,9 @@ def _candidate_windows(
 
 
 def _reason(window: SteadyWindow, tolerance: float) -> str:
-    """Return why a window does not do, and no longer one is worth it; see `LATE`."""
+    """Return why a window does not do, and no longer one is worth it: one of the
+    constants `LATE`, `NOT_ALIKE`, `TOO_DIFFERENT` and `IMPORTANCE_UNKNOWN`.
+    """
     if window.late:
         return LATE
     if not window.settled:
@@ -164,7 +168,7 @@ def _reason(window: SteadyWindow, tolerance: float) -> str:
 
 
 class ThinnedPlans:
-    """Plans of epochs, asked for in their order, with more and more iterations in each."""
+    """Plans of epochs, asked for in order, in each epoch with more and more iterations."""
 
     def __init__(self, scenario: Scenario) -> None:
         self._scenario = scenario
@@ -175,8 +179,13 @@ class ThinnedPlans:
     def plan(self, epoch: int, iterations: int) -> tuple[Thinning, EpochPlan, Floats]:
         """Return how an epoch is thinned, its plan, and (N,) bytes of every sample.
 
-        It has ``iterations`` iterations, or all from `WORTH_LEAVING_OUT` of them on.
-        Plans of each size can only be asked for in the order of epochs.
+        It has ``iterations`` iterations (2 or more), or all from the share
+        `WORTH_LEAVING_OUT` of them on. Plans of each size can only be asked for in the
+        order of epochs, each once; those of the epochs between are drawn, too. When the
+        last epoch is asked for, plans of this size and smaller ones are dropped.
+
+        Raises:
+            StopIteration: that epoch, or a later one, was asked for with this size.
         """
         workload = self._scenario.workload
         all_iterations = workload.iterations(self._scenario.world_size)
@@ -231,10 +240,14 @@ def simulate_epochs(
 ) -> Iterator[Timeline]:
     """Simulate the epochs of a scenario, one after the other.
 
+    It ends after the epoch in which the job is killed by its watchdog, or stops since a
+    host is lost. The scenario is checked when the first epoch is asked for.
+
     Args:
         scenario: without sweep (see `Scenario.runs`).
-        run: name of the run in the tables; the scenario's label if None.
-        progress: called with the share done, from 0 to 1.
+        run: name of the run in the tables; the scenario's label if None or ''.
+        progress: called with the share done, from 0 to 1; the share may fall when
+            iterations are simulated again.
         first_epoch: the epochs before it are planned only, so those from it on are as
             if all had been simulated.
         recorder: whose ``record`` is of the epoch yielded last. It changes no phase.
@@ -244,9 +257,12 @@ def simulate_epochs(
         The timeline of each epoch; simulated time starts at 0 s with ``first_epoch``.
 
     Raises:
-        ScenarioError: it has jobs; there are too many packets; or epochs are left out
-            whose loaders read ahead for the next one (``loader.across_epochs``).
-        TopologyError: the same, and its routes could deadlock.
+        ScenarioError: it has jobs; there are too many packets; a fault is at something
+            that does not exist; or epochs are left out whose loaders read ahead for the
+            next one (``loader.across_epochs``).
+        TopologyError: the same as of `place_jobs`, or its routes could deadlock.
+        InputError: hosts are lost, and ``first_epoch`` is above 1, there is a recorder,
+            or the job cannot go on.
     """
     name = run or scenario.label()
     refuse_jobs(scenario)

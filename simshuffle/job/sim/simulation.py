@@ -42,8 +42,15 @@ from simshuffle.spec.rng import lognormal_factor
 class DividedStep(GradientSum):
     """A step that several ranks compute together, which lasts as long as with the
     slowest. A rank's phases say first what it computes, then what it waits for and
-    sends. ``samples`` of each batch and ``jitter`` are (iterations, M); ``slower`` is
-    as in `GradientPasses`.
+    sends.
+
+    Args:
+        posting: posts the transfers of the step.
+        division: how ranks divide it.
+        samples: (iterations, M) of each batch.
+        jitter: (iterations, M) factors of its computing.
+        slower: (M,) how many times as long each rank takes for what it begins now,
+            changed in place by faults; None if none ever does.
     """
 
     def __init__(
@@ -65,7 +72,9 @@ class DividedStep(GradientSum):
         self._start_factor = 1.0
 
     def _start_joint_part(self, event: simpy.Event) -> None:
-        """Post what all ranks do together, once all have arrived."""
+        """Post what all ranks do together in the next iteration, once all have arrived;
+        ``event`` is triggered when it is done.
+        """
         self._iteration += 1
         self._joint = self._division.joint(self._samples[self._iteration])
         self._start_factor = self._slowest(self._jitter[self._iteration])
@@ -75,14 +84,16 @@ class DividedStep(GradientSum):
 
     @property
     def _factor(self) -> float:
-        """Return the factor by which the rank that was slowest at first prolongs common
-        work.
+        """The factor by which the slowest rank prolongs common work: that of the rank
+        that was slowest when the work began.
         """
         return self._start_factor
 
     def _slowest(self, jitter: Floats, members: Ints | None = None) -> float:
-        """Return the largest of the factors (n,) of ``members``, all ranks by default,
-        that begin now.
+        """Return the largest of the factors (n,) of ``members`` that begin now.
+
+        A factor is the ``jitter``, (n,), times that of the faults. ``members`` are
+        ranks; None for all.
         """
         if self._slower is None:
             return float(jitter.max())
@@ -116,7 +127,11 @@ class StepInGroups(DividedStep):
             group.slowest = partial(self._slowest, members=members)
 
     def compute(self, rank: int, iteration: int, times: PhaseEnds) -> Steps:
-        """See `GradientSum`."""
+        """Run the passes of the rank's group once all its ranks are here; note the ends
+        of the parts in ``times`` (s).
+
+        Ranks must go through the iterations in order: ``iteration`` is not read.
+        """
         group = self._of_rank[rank]
         yield group.barrier.arrive()
         times.slowed = self._env.now
@@ -128,7 +143,9 @@ class StepInGroups(DividedStep):
         times.idle = min(times.computed + factor * part.bubble, times.slowed)
 
     def reduce(self, iteration: int, times: PhaseEnds) -> Steps:
-        """See `GradientSum`."""
+        """Wait for all groups, the sum of the gradients and the update of the weights;
+        note their ends in ``times`` (s).
+        """
         yield self._all_ranks.arrive()
         times.computed_by_all = self._all_ranks.complete_at
         times.updated = self._env.now
@@ -136,14 +153,22 @@ class StepInGroups(DividedStep):
 
     @property
     def _factor(self) -> float:
+        """1: all ranks together do not compute, but sum gradients and update."""
         return 1.0
 
 
 class GroupPass:
-    """The passes of a group through its part of the step, iteration by iteration. Its
-    ranks meet at ``barrier``, the last at ``begun_at`` (s), and compute ``part``,
-    ``factor`` times as long. ``batches`` are (iterations, ways) samples of its members,
-    and their factors, of which ``slowest`` says the one that counts.
+    """The passes of a group through its part of the step, iteration by iteration.
+
+    Attributes:
+        barrier: where the ranks of the group meet; it lets them go on when the passes
+            are done.
+        batches: (iterations, ways) samples of its members, and (iterations, ways)
+            factors of their computing. Set by the step before the first meeting.
+        slowest: returns the factor that counts, of (ways,) ones. Set like ``batches``.
+        begun_at: s at which the last rank arrived; 0 before the first meeting.
+        factor: how many times as long the present passes take.
+        part: what the group does in the present iteration; unset before the first.
     """
 
     def __init__(
@@ -166,6 +191,7 @@ class GroupPass:
         self._iteration = 0
 
     def _start_group(self, event: simpy.Event) -> None:
+        """Post the passes of the next iteration; ``event`` is triggered at their end."""
         samples, jitter = self.batches
         self.factor = self.slowest(jitter[self._iteration])
         self.part = self._division.local(self._group, samples[self._iteration])
@@ -182,7 +208,9 @@ class StepOfAll(DividedStep):
     parts = JOINT_STEP
 
     def compute(self, rank: int, iteration: int, times: PhaseEnds) -> Steps:
-        """See `GradientSum`."""
+        """Run the whole step, once all ranks are here: passes, what ranks send, and the
+        update; note the ends of all parts in ``times`` (s).
+        """
         yield self._all_ranks.arrive()
         times.updated = self._env.now
         times.gathered = min(
@@ -194,7 +222,7 @@ class StepOfAll(DividedStep):
         times.slowed = times.computed
 
     def reduce(self, iteration: int, times: PhaseEnds) -> Steps:
-        """See `GradientSum`; all is done."""
+        """Do nothing: `compute` has summed the gradients and updated the weights."""
         yield from ()
 
 
@@ -203,6 +231,9 @@ class Loaders:
 
     As in PyTorch, workers take the batches in turn, and each loads a whole batch by
     itself. At most ``loader.prefetch`` batches are ahead of the loop that uses them.
+
+    ``chains`` are the transfers of the batches; after ``chains.end()`` none can be
+    loaded.
     """
 
     def __init__(
@@ -220,11 +251,15 @@ class Loaders:
 
     @property
     def requested_batches(self) -> Ints64:
-        """Batches that each rank has asked for so far, (M,)."""
+        """Batches that each rank has begun to load so far, (M,): a copy."""
         return np.array(self._loaded)
 
     def followed_by(self, loaders: Loaders) -> None:
-        """Hand the workers to the next epoch's loaders, once they have loaded this one."""
+        """Hand the workers to the next epoch's loaders, once they have loaded this one.
+
+        ``loaders`` share the workers from now on, and load first batches before their
+        own epoch begins.
+        """
         self._next = loaders
         loaders._last_transfers = self._last_transfers
         loaders._first_worker = (
@@ -239,8 +274,8 @@ class Loaders:
             self._load_one(rank)
 
     def _load_one(self, rank: int) -> None:
-        """Start loading one more batch, of this epoch or else of the next, if there is
-        one.
+        """Start loading one more batch, of this epoch or else of the next; do nothing
+        if there is none.
         """
         if self._loaded[rank] < self.chains.iterations:
             self._load(rank)
@@ -261,8 +296,10 @@ class Loaders:
         transfers[worker] = self._clock.network.last_transfer
 
     def next_batch(self, rank: int) -> Generator[simpy.Event, Any, float]:
-        """Take the next batch when it is there and load another; return when it was
-        read (s).
+        """Take the next batch when it is loaded and start loading another.
+
+        Returns s of simulated time at which the last byte of the batch was read. A
+        batch must have been asked for (`begin`).
         """
         read_at, _ = yield from self._clock.wait_for(self._groups[rank][0])
         self._groups[rank].popleft()
@@ -279,16 +316,25 @@ class Simulation:
         resources, clock: the resources of the run, and the clock of their network.
         allreduces: the allreduces of gradients.
         division: how ranks divide a step; None if each goes through it by itself.
+        slower: (M,) how many times as long each rank computes what it begins now,
+            changed in place by faults; None without faults.
         checkpoints: None if there are none.
 
     Args:
         scenario: without sweep and jobs.
+        recorder: gives the clock of a machine of the run's own; None for none.
         struck: the faults are added to it when they begin
             (`simshuffle.job.sim.faults.Row`).
         begin: the time (s) at which the clock begins.
         on: the part of a machine that several jobs share, and the clock of that
             machine.
-        slower: what faults of a shared machine do to its ranks (`GradientPasses`).
+        slower: with ``on``, the attribute of that name; else faults of the scenario
+            replace it.
+
+    Raises:
+        ScenarioError: as `RunFaults`; or training is divided by layers, and the model
+            does not list them.
+        TopologyError: as `Resources`.
     """
 
     def __init__(
@@ -342,16 +388,18 @@ class Simulation:
     def compute_jitter(self, stream: str, epoch: int, reads: Reads) -> Floats:
         """Draw (iterations, M) factors of computing from the random stream ``stream``.
 
-        They hold the jitter and the work of each batch.
+        They hold the jitter and the work of each batch. One stream and epoch always
+        give the same factors.
         """
         rng = self.scenario.rng(stream, epoch)
         jitter = self.scenario.workload.jitter
         return compute_factor(rng, jitter.compute, reads, self.scenario.step_times)
 
     def loaders(self, reads: Reads, stream: str, epoch: int) -> Loaders:
-        """Return the loaders of a pass of ``epoch``.
+        """Return new loaders of a pass of ``epoch``, which have loaded nothing.
 
-        ``stream`` begins the names of the random streams of its reads.
+        ``stream`` begins the names of the random streams of its reads: one stream and
+        epoch always give the same reads. A host decodes as fast in every epoch.
         """
         scenario = self.scenario
         workload = self.scenario.workload
@@ -370,7 +418,9 @@ class Simulation:
         return Loaders(workload.loader, self.clock, chains, scenario.world_size)
 
     def gradient_sum(self, samples: Ints64, jitter: Floats) -> GradientSum:
-        """Return how ranks go through a step and sum their gradients.
+        """Return how ranks go through a step and sum their gradients: together if the
+        step is divided, else each by itself, with the sum after or during the backward
+        pass.
 
         Args:
             samples: (iterations, M) of each batch.

@@ -79,8 +79,8 @@ class SteadyWindow:
     last: int = 0
     half_width: float = 0.0  # of the 95 % interval of the epoch's duration (s)
     settled: bool = True  # whether the two halves of the steady iterations are alike
-    # the same of the mean of a steady iteration, the largest of all phases, as a share of the
-    # iteration; infinite where they are too few to tell
+    # half the 95 % interval of the mean of a steady iteration, the largest of all phases, as a
+    # share of the iteration; infinite where they are too few to tell
     mean_half_width: float = 0.0
     cycle: int = 1  # iterations that belong together
     pass_known: bool = (
@@ -92,11 +92,15 @@ class SteadyWindow:
 
     @property
     def steady(self) -> int:
-        """The number of iterations that stand for others."""
+        """The number of iterations that stand for others; 0 if none do."""
         return self.last - self.first + 1 if self.last else 0
 
     def suffices(self, tolerance: float) -> bool:
-        """Return whether the window tells the epoch to the share ``tolerance``."""
+        """Return whether the window tells the epoch to the share ``tolerance``.
+
+        It must be settled, have no batch that may be late, and know the end of the
+        inference pass.
+        """
         is_known = self.pass_known and self.mean_half_width <= tolerance
         return is_known and self.settled and not self.late
 
@@ -104,7 +108,9 @@ class SteadyWindow:
         """Return how many iterations to simulate next, if this window does not suffice.
 
         ``longer`` if that is known; else at least twice as many, and `MOST_GROWTH`
-        times at most.
+        times at most. Where the half width is infinite, `FIRST_CYCLES` cycles, or twice
+        as many if that is more. The number may exceed the epoch's iterations.
+        ``tolerance`` is a share, more than 0.
         """
         if self.longer:
             return self.longer
@@ -131,7 +137,7 @@ class WindowSeconds:
     # `simshuffle.report.timeline.seconds_by_iteration`; n at least 8
     seconds: Floats
     loading: Floats  # (n,) the longest that a rank waited for its loader (s)
-    # (M,) s that each rank waited for its first batch
+    # (M,) s that each rank waited for its first batch; one 0 if unknown
     first_loading: Floats = field(default_factory=lambda: np.zeros(1))
     # how well it is known when an inference pass before it ends (s), see
     # `simshuffle.job.sim.served.OmittedBatches`
@@ -146,8 +152,9 @@ def fit_window(
 ) -> SteadyWindow:
     """Fit the window of an epoch of ``iterations``, more than were simulated.
 
-    Times may be off by the share ``tolerance``. Its half widths are infinite, and it is
-    not settled, where steady iterations are too few.
+    Times may be off by the share ``tolerance``. Where steady iterations are too few,
+    its ``mean_half_width`` is infinite, it is not settled, and no iterations stand for
+    others.
     """
     seconds = window.seconds
     simulated = len(seconds)
@@ -202,17 +209,24 @@ def steady_range(
     The last one never belongs to them, for its batch may be smaller. Where ranks wait
     for their loaders in the second half of the window for more than half the tolerance,
     the batches of the prefetching at the beginning do not either, nor the last batches
-    of all workers, which nothing follows; where they do so in the first half only, it
-    is the time in which loaders fill up.
+    of all workers, which nothing follows. Where they do so in the first half only, that
+    half is left out as the time in which loaders fill up.
+
+    Args:
+        lengths: (n,) s of the iterations that were simulated.
+        loading: (n,) s, the longest that a rank waited for its loader in each.
+        loader: of the workload.
+        tolerance: share by which times may be off.
 
     Returns:
-        first and end, from 0; how many make a cycle; whether ranks wait. See
-        `fit_window`.
+        first and end, from 0, end excluded; how many make a cycle, 1 if ranks do not
+        wait; whether ranks wait. ``end`` may equal ``first``.
     """
     middle = len(lengths) // 2
     end = len(lengths) - 1
 
     def waits(low: int, high: int) -> bool:
+        """Return whether ranks wait for loaders in iterations [low, high)."""
         return bool(loading[low:high].sum() > tolerance / 2.0 * lengths[low:high].sum())
 
     if waits(middle, end):
@@ -228,16 +242,16 @@ class MeanError:
 
     count: int
     variance: float  # of a value, as if none were correlated: ``count`` times that of the mean
-    quantile: float  # of Student's t, for the interval
+    quantile: float  # of Student's t, for the 95 % interval: standard errors to a side
     settled: bool  # whether the two halves differ by no more than this explains
 
     @property
     def half_width(self) -> float:
-        """Half the width of the interval of the mean."""
+        """Half the width of the 95 % interval of the mean, in units of the values."""
         return self.quantile * math.sqrt(self.variance / self.count)
 
     def reach(self, left_out: int, iterations: int) -> float:
-        """Return half the interval of a sum over an epoch of ``iterations``.
+        """Return half the 95 % interval of a sum over an epoch of ``iterations``.
 
         The mean stands for ``left_out`` of them: the error is of that mean, and of how
         the epoch itself strays about its own.
@@ -248,7 +262,11 @@ class MeanError:
 
     @classmethod
     def from_batch_means(cls, values: Floats, cycle: int = 1) -> MeanError:
-        """Estimate the error of the mean from means of batches of whole cycles."""
+        """Estimate the error of the mean from means of batches of whole cycles.
+
+        ``values``, (n,), are in the order of time, at least `FEWEST_BATCHES` cycles of
+        ``cycle`` values. First values that fill no batch are left out of the variance.
+        """
         count = len(values)
         half_count = len(values) // 2
         variance, degrees = _long_run(values, cycle)
@@ -269,7 +287,8 @@ class MeanError:
 
     @classmethod
     def around_trend(cls, values: Floats) -> MeanError:
-        """Estimate the error of independent values around means that change slowly.
+        """Estimate the error of independent values, (n,), around means that change
+        slowly; n is at least 2.
 
         By what neighbours differ (J. von Neumann, "Distribution of the ratio of the
         mean square successive difference to the variance", Annals of Mathematical
@@ -287,13 +306,15 @@ class MeanError:
 
 
 def _student(confidence: float, degrees: float) -> float:
-    """Return the number of standard errors that an interval reaches to either side."""
+    """Return the number of standard errors that an interval of ``confidence``, 0 to 1,
+    reaches to either side, with that many ``degrees`` of freedom.
+    """
     return float(special.stdtrit(degrees, (1.0 + confidence) / 2.0))
 
 
 def _long_run(values: Floats, cycle: int) -> tuple[float, float]:
     """Return the variance of a stationary series' mean, times its count, and its
-    degrees.
+    degrees of freedom. It is 0 where all batches are alike.
 
     From the shortest batches of whole cycles whose means are not correlated; if there
     are none, the longest, with their correlation r, by which each counts as (1 - r) /
@@ -326,9 +347,9 @@ def _long_run(values: Floats, cycle: int) -> tuple[float, float]:
 
 
 def _correlations(means: Floats, max_lag: int) -> list[float]:
-    """Return the correlations at lags 1, 2, ... up to ``max_lag``, at least one.
+    """Return the correlations at lags 1, 2, ... up to ``max_lag``, at least one lag.
 
-    Not all ``means`` may be alike.
+    Not all ``means`` may be alike: their correlation would be 0 / 0.
     """
     deviations = means - means.mean()
     total = float(deviations @ deviations)

@@ -38,13 +38,17 @@ class DecisiveInput:
     value: str  # that is taken, with its unit
     low: float  # of its range, over the value
     high: float  # the same
-    # how an epoch changes at both ends of the range, as shares of it: the shorter one first
+    # how an epoch changes at both ends of the range, as shares of it: the shorter one first, at
+    # most 0, then the longer one, at least 0
     shorter: float
     longer: float
     run: str  # whose epoch it is: the run that it moves most
 
     def describe(self, name: str = "") -> str:
-        """Return the input in words, called by its key or by ``name``."""
+        """Return the input in words, called by ``name``, or by its key if that is ''.
+
+        The words have the value, and the changes of the epoch in whole percent.
+        """
         ends = (
             f"{100 * share:+.0f}".replace("-0", "0")
             for share in (self.shorter, self.longer)
@@ -56,15 +60,17 @@ class DecisiveInput:
 def decisive_inputs(
     runs: Mapping[str, Scenario], known_keys: Collection[str] = ()
 ) -> list[DecisiveInput]:
-    """Return the `MAX_NAMED` estimated inputs of ``runs`` that move an epoch most.
+    """Return at most `MAX_NAMED` estimated inputs of ``runs`` that move an epoch most,
+    the first the most; [] without any.
 
-    Those that move it by at most `MIN_SHARE_MOVED` over their range are left out.
+    Inputs that move it by at most the share `MIN_SHARE_MOVED` over their range are left
+    out. Each input comes once, as of the run that it moves most.
 
     Args:
         runs: by their names; the fastest and the slowest of the smallest and of the
-            largest number of ranks stand for all. Those of loaders' orders are left
+            largest number of ranks stand for all. Runs with loaders' orders are left
             out: their closed form follows every sample, which takes long.
-        known_keys: dotted keys that are known in spite of their sources.
+        known_keys: dotted keys that are known in spite of their sources; left out.
     """
     decisive: dict[str, DecisiveInput] = {}
     for run, scenario in _representatives(runs).items():
@@ -92,12 +98,16 @@ def decisive_inputs(
 
 
 def _range_of_epoch(decisive: DecisiveInput | None) -> float:
-    """Return by which share of an epoch an input moves it, from end to end."""
+    """Return the share of an epoch by which an input moves it, end to end; 0 for None."""
     return 0.0 if decisive is None else decisive.longer - decisive.shorter
 
 
 def _representatives(runs: Mapping[str, Scenario]) -> dict[str, Scenario]:
-    """Return the runs that stand for all: see `decisive_inputs`."""
+    """Return the runs that stand for all, at most four: the fastest and the slowest of
+    the smallest and of the largest number of ranks.
+
+    Runs with loaders' orders are left out, so none may be left.
+    """
     runs = {
         name: run for name, run in runs.items() if not run.workload.exchange.fetches
     }
@@ -121,6 +131,7 @@ def _estimates(scenario: Scenario) -> list[tuple[str, str, tuple[float, float]]]
     """Return key, value in words, and range as two factors, of what is estimated.
 
     Workers are always among them; decoding and page cache where they are not given.
+    Keys that begin with one of `DETAILS` are not.
     """
     estimates = [
         (
@@ -175,5 +186,6 @@ def _multiply_input(scenario: Scenario, key: str, factor: float) -> Scenario:
 
 
 def _with_workload(scenario: Scenario, **records: object) -> Scenario:
+    """Return the scenario with other ``records`` in its workload, not checked again."""
     workload = scenario.workload.model_copy(update=records)
     return scenario.model_copy(update={"workload": workload})

@@ -72,7 +72,8 @@ class Input:
 def kind_of(source: str) -> str:
     """Return the kind of a number's source: 'measured', 'data sheet' or 'estimate'.
 
-    Its words decide; no source is an estimate.
+    Its words decide: '' is an estimate, and text without any of the words is a data
+    sheet.
     """
     if not source or _ESTIMATED.search(
         source.split(";", maxsplit=1)[0][:HEAD_CHARACTERS]
@@ -86,9 +87,10 @@ def kind_of(source: str) -> str:
 @cache
 def default_ranges() -> Mapping[str, tuple[float, float]]:
     """Return the factors between which measured values lie over stated ones, for each
-    kind of source.
+    kind of source: the lower at most 1, the higher at least 1.
 
-    They are the 5 % and 95 % quantiles of a normal distribution of the logarithms.
+    They are the 5 % and 95 % quantiles of a normal distribution of the logarithms,
+    widened to hold 1. Kinds without data, such as 'measured', have no range.
     """
     ratios: dict[str, list[float]] = {}  # logarithms, by kind
     with (shipped_folder("validation") / "data" / "inputs.csv").open(
@@ -109,7 +111,9 @@ def default_ranges() -> Mapping[str, tuple[float, float]]:
 
 
 def keys_of(scenario: Scenario) -> set[str]:
-    """Return the dotted keys of all numbers of a scenario that may have a range."""
+    """Return the dotted keys of all numbers of a scenario that may have a range: its
+    times, rates and curves above 0, measured ones included.
+    """
     return {key for key, _ in scenario_numbers(scenario)}
 
 
@@ -119,7 +123,7 @@ def inputs(
     """Return the numbers of a scenario that have a range; measured ones have none.
 
     A given range counts before a calibration's, and that before the default of the
-    kind.
+    kind. A calibration without a usable range leaves the number without any.
 
     Args:
         scenario: whose times, rates and curves are looked at.
@@ -173,9 +177,11 @@ def inputs(
 def calibrated_range(
     low: Any, high: Any, value: float, dimension: Dimension
 ) -> tuple[float, float] | None:
-    """Return the ends of a calibration over its value, at most and at least 1.
+    """Return the ends ``low`` and ``high`` of a calibration over its ``value``: factors
+    at most and at least 1.
 
-    None where it has none, has a curve, or begins at 0.
+    None where an end is missing, is a curve, or cannot be read as ``dimension``, and
+    where the range begins at 0 or below.
     """
     try:
         factors = [parse_quantity(end, dimension) / value for end in (low, high)]
@@ -194,8 +200,10 @@ Number = tuple[float | Curve, str, Dimension]
 
 
 def scenario_numbers(scenario: Scenario) -> Iterator[tuple[str, Number]]:
-    """Yield the dotted key of each time, rate and curve of a scenario, source and
-    dimension.
+    """Yield the dotted key of each time, rate and curve of a scenario's cluster and
+    workload, and the value with its source and dimension.
+
+    Zeros are left out, and so are accelerators that the hosts do not have.
     """
     accelerator_prefix = (
         f"workload.model.accelerators.{scenario.cluster.host.accelerator}."
@@ -209,10 +217,12 @@ def scenario_numbers(scenario: Scenario) -> Iterator[tuple[str, Number]]:
 def walk_numbers(
     record: Any, path: str, sources: tuple[str, str | dict[str, str]]
 ) -> Iterator[tuple[str, Number]]:
-    """Yield the numbers of a record that have a unit of time or rate; sizes and shares
-    are choices.
+    """Yield the dotted key and number of every time, rate and curve of a record, nested
+    records included; sizes, shares and integers are choices.
 
-    ``sources`` is the path of the nearest record that has sources, and these sources.
+    Numbers of 0 or below are left out. ``path`` is the dotted key of the record.
+    ``sources`` is the path of the nearest record around it that has sources, and these
+    sources.
     """
     if isinstance(record, Sourced):
         sources = path, record.source
@@ -231,7 +241,7 @@ def _dimension(written: Any) -> Dimension | None:
     """Return the dimension of a number from its text in a file; None if no time or
     rate.
 
-    Of a curve its first point decides.
+    Of a curve its first point decides. A rate is in bytes/s or in 1/s.
     """
     while isinstance(written, dict) and written:
         written = written.get("points") or next(iter(written.values()))
@@ -260,8 +270,12 @@ def _source(key: str, path: str, sources: str | dict[str, str]) -> str:
 
 
 def scale_inputs(scenario: Scenario, factors: Mapping[str, float]) -> Scenario:
-    """Return the scenario with values multiplied, by dotted key; it is not checked
-    again.
+    """Return the scenario with values multiplied by ``factors``, by dotted key; it is
+    not checked again. Curves are multiplied at all points.
+
+    Raises:
+        AttributeError: a part of a key is no field of its record.
+        KeyError: a part of a key is no entry of its mapping.
     """
     for key, factor in factors.items():
         scenario = _scale_at_path(scenario, key.split("."), factor)

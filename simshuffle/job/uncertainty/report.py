@@ -60,7 +60,7 @@ MEASURED_BY = {
 def ranges_of(
     interval: bool, ranges: Ranges, scenarios: Iterable[Scenario], runs: int
 ) -> Ranges | None:
-    """Check the ranges and return them; None without intervals.
+    """Check the ranges and return them as they are; None without ``interval``.
 
     Raises:
         InputError: there are ranges but no intervals, more ``runs`` than `MAX_RUNS`, or
@@ -92,7 +92,9 @@ def ranges_of(
 
 
 def interval_request(ranges: Ranges | None) -> dict[str, Any]:
-    """Return the keys of a request that tell about intervals; {} for None."""
+    """Return the keys of a request that tell about intervals: 'interval', and 'ranges'
+    if there are any, with lists of two; {} for None.
+    """
     if ranges is None:
         return {}
     listed = {key: list(ends) for key, ends in ranges.items()}
@@ -100,7 +102,9 @@ def interval_request(ranges: Ranges | None) -> dict[str, Any]:
 
 
 def repeat_options(meta: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options that repeat a result's intervals, from its metadata."""
+    """Return the options 'interval' and 'ranges' that repeat a result's intervals, from
+    its metadata; False and {} if it has none.
+    """
     ranges = {key: (low, high) for key, (low, high) in meta.get("ranges", {}).items()}
     return {"interval": meta.get("interval", False), "ranges": ranges}
 
@@ -112,12 +116,18 @@ def interval_facts(
 ) -> dict[str, Any]:
     """Estimate intervals of runs' epochs, inputs' influence, and how sure orders are.
 
-    Influences and pairs are of the `MAX_NAMED` - 1 fastest runs and the slowest; a pair
-    has as many ranks. ``runs``, ``ranges`` and errors are as in `estimate_intervals`.
-    ``progress`` is called with the share of the work done, from 0 to 1.
+    Influences and pairs are of the `MAX_NAMED` - 1 fastest runs and the slowest. Only
+    runs with equal numbers of ranks are paired, the faster one first. Errors are as of
+    `estimate_intervals`.
+
+    Args:
+        runs: a scenario and its predicted epoch (s), by name.
+        ranges: of inputs by dotted key, lowest and highest (SI units).
+        progress: called with the share of the work done, from 0 to 1.
 
     Returns:
-        plain values: 'runs' and 'hangs' by run, and 'odds', a list of pairs.
+        plain values: 'runs' (all of them) and 'hangs' (the influential inputs of the
+        named ones) by run, and 'odds', a list of pairs.
     """
     order = sorted(runs, key=lambda run: runs[run][1])
     named_runs = [*order[: MAX_NAMED - 1], *order[MAX_NAMED - 1 :][-1:]]
@@ -154,7 +164,9 @@ def interval_facts(
 def _run_facts(
     uncertain_runs: UncertainRuns, run: str, scenario: Scenario
 ) -> dict[str, Any]:
-    """Return ranks, epoch, its interval (s), its law, and what each part alone gives."""
+    """Return the ranks, the epoch, its interval (s) and its law; and the intervals that
+    'inputs', 'model' and 'chance' alone give, as factors on the epoch.
+    """
     interval = uncertain_runs.intervals[run]
     parts = {name: list(ends) for name, ends in interval.parts.items()}
     law = MECHANISMS[mechanism(scenario)]
@@ -172,7 +184,12 @@ def _run_facts(
 def _influence_facts(
     uncertain_runs: UncertainRuns, run: str, scenario: Scenario
 ) -> list[dict[str, Any]]:
-    """Return the `MAX_NAMED` inputs of the most influence on a run, the first the most."""
+    """Return at most `MAX_NAMED` inputs of the most influence on a run, the first the
+    most; [] if no input moves it.
+
+    'low' and 'high' are factors on 'value', which is text. 'first' and 'total' are
+    Sobol' indices, and 'width' is the interval's, over that of now, if it was measured.
+    """
     return [
         {
             "key": influence.input.key,
@@ -200,7 +217,8 @@ def _odds_facts(
     """Return the share of draws in which the first run is faster, and what would change
     it.
 
-    'key', 'value' and 'flips_at' are there only if an input would.
+    'key', and the texts 'value' and 'flips_at' of the value at which the second run
+    gets faster, are there only if an input would.
     """
     changes = find_order_flip(runs[first], runs[second], uncertain_runs.inputs)
     out: dict[str, Any] = {
@@ -218,7 +236,11 @@ def _odds_facts(
 
 
 def measured_by(key: str) -> str:
-    """Return the command that measures an input."""
+    """Return the command that measures an input of that dotted key.
+
+    Raises:
+        StopIteration: no entry of `MEASURED_BY` begins the key.
+    """
     return next(
         command for start, command in MEASURED_BY.items() if key.startswith(start)
     )

@@ -40,8 +40,11 @@ MECHANISMS = {
 
 @dataclass(frozen=True)
 class Residuals:
-    """Rows with columns set, mechanism, ranks, residual, and repeats: half the range of
-    what was measured, as a logarithm; nan where one value was published.
+    """Errors of predictions, a row for each predicted value of the validation.
+
+    Columns are set, mechanism (of `MECHANISMS`), ranks, residual, ln(measured /
+    predicted), and repeats: half the range of what was measured, as a logarithm; nan
+    where one value was published.
     """
 
     rows: pd.DataFrame
@@ -49,10 +52,12 @@ class Residuals:
     def quantiles(
         self, mechanism: str, ranks: float, shares: Floats, without: str = ""
     ) -> Floats:
-        """Return (n,) logarithms of factors on a prediction, below which the ``shares``
-        (n,) of rows lie.
+        """Return (n,) natural logarithms of factors on a prediction, below which the
+        ``shares`` (n,), 0 to 1, of rows lie.
 
-        Rows of the set ``without`` are left out.
+        Rows are weighted as the module says: those of other mechanisms count too, so an
+        unknown mechanism is no error. No factor is beyond the largest error of a row.
+        Rows of the set ``without`` are left out; '' leaves out none.
         """
         rows = self.rows[self.rows["set"] != without]
         size = rows["set"].map(rows["set"].value_counts()).to_numpy(float)
@@ -67,12 +72,14 @@ class Residuals:
         )
 
     def ends(self, mechanism: str, ranks: float, without: str = "") -> Floats:
-        """Return (2,) the `quantiles` at the ends of a 90 % interval, as logarithms."""
+        """Return (2,) the `quantiles` at the ends of a 90 % interval, as natural
+        logarithms of factors on a prediction.
+        """
         return self.quantiles(mechanism, ranks, np.array(ENDS), without)
 
     def chance(self, mechanism: str) -> float:
-        """Return the standard deviation of the logarithm between repetitions of a
-        measurement.
+        """Return the standard deviation of the natural logarithm between repetitions of
+        a measurement.
 
         It is the median over the rows of the mechanism that were measured several
         times, or over all rows where the mechanism has fewer than `MIN_ROWS`.
@@ -104,7 +111,7 @@ have.
 
 @cache
 def residuals() -> Residuals:
-    """Return the residuals that come with simshuffle."""
+    """Return the residuals that come with simshuffle: one object for all callers."""
     return Residuals(
         pd.read_csv(shipped_folder("validation") / "data" / "residuals.csv")
     )

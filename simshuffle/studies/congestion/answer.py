@@ -45,8 +45,8 @@ class Duration:
         )
 
     def text(self, unit: float, name: str) -> str:
-        """Return the median in units of ``unit`` s called ``name``, and the range if it
-        is wide.
+        """Return the median in units of ``unit`` s called ``name``, and the range
+        unless the duration `is_sharp`.
         """
         median = f"{digits_of(self.median / unit)} {name}"
         if self.is_sharp:
@@ -74,7 +74,7 @@ def verdict(tables: Tables) -> Iterator[str]:
 
 def answer(times: pd.DataFrame, names: list[str]) -> str:
     """Return the sentence for one number of ranks: durations under one routing, or
-    ratios of the rival's time to the base's under several.
+    ratios of the rival's time to the base's (see `contenders`) under several.
 
     Args:
         times: rows of one number of ranks in the table ``times``.
@@ -128,7 +128,8 @@ def contenders(times: pd.DataFrame) -> tuple[Variant, Variant | None, Variant | 
 
     The base is the first that was run of the all-to-all, `RIVALS` and pairs on one
     leaf, and the rival is the next of them; None if there is none. Pairs on one leaf
-    are None in third place where they are base or rival, or were not run.
+    are None in third place where they are base or rival, or were not run. Of each pair
+    pattern the variant with a message an iteration and no barrier counts.
     """
     variants_run = {
         Variant(*row)
@@ -152,7 +153,7 @@ def shown_rows(times: pd.DataFrame) -> tuple[pd.DataFrame, str]:
     and the name of the model.
 
     The model is the first of fluid, packet and analytic that was run; the set of bytes
-    is that of its first row.
+    ('full' or 'short') is that of its first row. All other rows are left out.
     """
     model = next(name for name in (*JUDGES, "analytic") if name in set(times["model"]))
     rows = times[times["model"] == model]
@@ -161,7 +162,7 @@ def shown_rows(times: pd.DataFrame) -> tuple[pd.DataFrame, str]:
 
 def duration(rows: pd.DataFrame, variant: Variant) -> Duration:
     """Return how long a variant takes in ``rows``: the median over their seeds, and the
-    range of all their intervals.
+    range of all their intervals (s). NaN if ``rows`` have none of it.
     """
     variant_rows = rows_of_variant(rows, variant)
     return Duration(
@@ -172,8 +173,8 @@ def duration(rows: pd.DataFrame, variant: Variant) -> Duration:
 
 
 def time_unit(seconds: float) -> tuple[float, str]:
-    """Return the unit in which a time is printed, s, ms or us: its seconds, and its
-    name.
+    """Return the unit in which a time is printed, s, ms or us, the largest that is not
+    above the time: its seconds, and its name.
     """
     return next(
         (unit, name)
@@ -206,15 +207,19 @@ class Contest:
     """
 
     ratio: float  # time of the rival over that of the base, median over seeds
-    seeds: int  # number of seeds
-    agreeing: int  # seeds in which the winner of the median wins, beyond what was not simulated
-    models: tuple[str, ...]  # network models with this winner
-    opposed: tuple[str, ...]  # network models with another winner
+    seeds: int  # number of seeds in which both were run
+    # seeds in which both ends of the ratio's interval have the winner of the median, or
+    # are equal within `EQUAL` if the median is
+    agreeing: int
+    # network models with this winner, first the one that `shown_rows` chooses; with
+    # ', first bytes' on shortened bytes where that same model has them, too
+    models: tuple[str, ...]
+    opposed: tuple[str, ...]  # network models with another winner, named alike
 
     @classmethod
     def read(cls, times: pd.DataFrame, base: Variant, rival: Variant) -> Contest:
         """Compare two variants in the rows of ``times`` of one number of ranks and one
-        routing.
+        routing. Models other than `JUDGES` have no say, except the one that is shown.
         """
         displayed_rows, displayed_model = shown_rows(times)
         ratios = _ratios(displayed_rows, base, rival)
@@ -300,8 +305,8 @@ def _ratios(rows: pd.DataFrame, base: Variant, rival: Variant) -> pd.DataFrame:
 
 
 def _sign(ratio: float) -> int:
-    """Return 1 if a ratio is above 1, -1 if it is below, 0 if it differs by less than
-    `EQUAL`.
+    """Return 1 if a ratio is above 1 (the rival is slower), -1 if it is below, 0 if it
+    differs from 1 by less than `EQUAL`.
     """
     return 0 if abs(ratio - 1.0) < EQUAL else 1 if ratio > 1.0 else -1
 

@@ -103,7 +103,8 @@ class RankPlacement:
 def build_fabric(place: RankPlacement) -> UsedFabric:
     """Return the network between the ranks of ``place``.
 
-    A process caches the last 8; ranks are placed by the scenario's seed.
+    A process caches the last 8, and all callers share them; ranks are placed by the
+    scenario's seed.
     """
     scenario = place.scenario
     return UsedFabric(
@@ -152,12 +153,16 @@ class SentCell(PlainCell):
 
     def run(self, tell: Tell) -> cell.Outcome:
         """Draw the sizes for every seed, and return the row of `sets` and the table
-        `LINKS`.
+        `LINKS`. Bytes and seconds are means over the seeds.
+
+        ``port_s`` is the time of all bytes through all ports, ``injection_s`` that of
+        the busiest port; both are 0 where ranks need no port.
         """
         samples_sent = self.samples
         fabric = build_fabric(self.place)
         ports = fabric.ports
         links = fabric.links
+        # (seeds, M) bytes that each rank sends
         sent = np.array(
             [samples_sent.nbytes(seed).sum(axis=0) for seed in range(1, self.seeds + 1)]
         )
@@ -233,7 +238,7 @@ class TrafficCell(PlainCell):
 
     @property
     def messages(self) -> int:
-        """Return the number of messages of all ranks."""
+        """Return the number of messages of all ranks, simulated or not."""
         ranks = self.place.scenario.world_size
         if self.variant.pattern == "all_to_all":
             return ranks * (ranks - 1)
@@ -243,7 +248,9 @@ class TrafficCell(PlainCell):
 
     @property
     def steps(self) -> int:
-        """Return how many messages a rank sends one after the other."""
+        """Return how many messages a rank sends one after the other; 1 for an
+        all-to-all, which sends all at once.
+        """
         if self.variant.pattern == "all_to_all":
             return 1
         return len(
@@ -322,7 +329,11 @@ class TrafficCell(PlainCell):
         build_fabric(self.place)
 
     def run(self, tell: Tell) -> cell.Outcome:
-        """Return the columns of `times` and of `tiers` behind the seed, and `NBYTES`."""
+        """Return the columns of `times` and of `tiers` behind the seed, and `NBYTES`.
+
+        Low and high equal the time, unless the run `is_coarse` or some steps stand for
+        all.
+        """
         fabric = build_fabric(self.place)
         traffic = build_traffic(self)
         if self.steps_simulated:
@@ -438,7 +449,7 @@ class TrafficCell(PlainCell):
 
 def build_traffic(run: TrafficCell) -> ExchangeTraffic:
     """Return the flows of a run: its variant's messages on the routes between its
-    ranks.
+    ranks. Equal runs draw equal flows.
     """
     fabric = build_fabric(run.place)
     samples_sent = run.samples

@@ -38,7 +38,11 @@ _CASE = ["world_size", "a", "b", "counted"]
 
 
 def details(tables: Tables, meta: Meta) -> Iterator[str | Table]:
-    """Yield all texts and tables, in order; ``meta`` is the content of ``meta.json``."""
+    """Yield all texts and tables, in order; ``meta`` is the content of ``meta.json``.
+
+    Tables of a routing have the largest number of ranks only, and its table of factors
+    is there if `JUDGES` were run.
+    """
     yield from set_lines(tables)
     yield from message_lines(tables, meta)
     names = routings(tables)
@@ -77,7 +81,9 @@ def set_lines(tables: Tables) -> Iterator[str]:
 
 
 def message_lines(tables: Tables, meta: Meta) -> Iterator[str]:
-    """Yield what a message costs, and the sources of these costs."""
+    """Yield what a message costs, and the sources of these costs; or that messages cost
+    nothing, or that their costs are left out.
+    """
     messages_meta = meta.get("messages")
     if messages_meta is None:
         yield "What messages cost is left out: all times are those of the wire."
@@ -107,8 +113,11 @@ def _times_table(tables: Tables, routing_suffix: str) -> Table:
     """Return the table of the median times of all variants at the largest number of
     ranks.
 
-    Times are those of the model that `shown_rows` chooses. ``routing_suffix`` names the
-    routing in the title where several are compared, else it is ''.
+    Times are those of the model that `shown_rows` chooses, and their range is over
+    seeds. '/bound' is the time on the wire over its lower bound, 'p99' the 99th
+    percentile of messages' times, and 'packet/fluid' the ratio of the two models' times
+    on the wire; each is a median over seeds. ``routing_suffix`` names the routing in
+    the title where several are compared, else it is ''.
     """
     times = tables["times"][
         tables["times"]["world_size"] == tables["times"]["world_size"].max()
@@ -159,8 +168,9 @@ def _times_table(tables: Tables, routing_suffix: str) -> Table:
 
 def _ablation_table(rows: pd.DataFrame, routing_suffix: str) -> Table:
     """Return the table of factors on the time, at the largest number of ranks: every
-    switch under each model; ``routing_suffix`` names the routing in the title, or is
-    ''.
+    switch under each model. Other numbers of ranks are left out.
+
+    ``routing_suffix`` names the routing in the title, or is ''.
     """
     world_size = rows["world_size"].max()
     rows = rows[rows["world_size"] == world_size]
@@ -213,7 +223,7 @@ def routing_lines(tables: Tables) -> Iterator[str]:
     """Yield whether each verdict holds under all routings; where not, the verdict under
     each.
 
-    With one routing alone its name is yielded.
+    With one routing alone its name is yielded, and nothing if there are no verdicts.
     """
     names = routings(tables)
     judged = tables["verdicts"]
@@ -245,8 +255,9 @@ def _winner(row: Row) -> str:
 def _evidence(case: Row, winner: str) -> str:
     """Return the line of one model's evidence for a winner.
 
-    It has how many times as fast the winner is (b where both are equal), the range, the
-    factors, and how many seeds agree.
+    It has how many times as fast the winner is (b where both are equal) as the other,
+    the lowest and highest of the seeds, the factors, and in how many seeds this model's
+    own winner wins: 'equal' or 'the other way' marks a model with another winner.
     """
     low, middle, high = (case[f"ratio_{name}"] for name in ("min", "median", "max"))
     factors = {name: case[name] for name in FACTORS}

@@ -38,7 +38,8 @@ class EffortLimit:
 def efforts(options: CongestionOptions) -> Iterator[EffortLimit]:
     """Yield limits of what is simulated, from all that was requested to the smallest.
 
-    With ``exact`` there is only the first. ``most_messages`` of 0 means no limit.
+    With ``exact`` there is only the first. ``most_messages`` of 0 means no limit. No
+    limit is above the packets, seeds and packet seeds of ``options``.
     """
     requested = EffortLimit(0, options.packets, options.seeds, options.packet_seeds)
     yield requested
@@ -62,8 +63,10 @@ def efforts(options: CongestionOptions) -> Iterator[EffortLimit]:
 
 
 def effort_meta(effort: EffortLimit, options: CongestionOptions) -> dict[str, Any]:
-    """Return the entry ``effort`` of ``meta.json``, the limit of what is simulated; {}
-    where all is simulated.
+    """Return the entry ``effort`` of ``meta.json``, the limit of what is simulated.
+
+    Its value holds the fields of ``effort``, and ``seeds_asked``. The mapping is empty
+    where ``effort`` is all that was requested.
     """
     if effort == next(efforts(options)):
         return {}
@@ -73,6 +76,9 @@ def effort_meta(effort: EffortLimit, options: CongestionOptions) -> dict[str, An
 def first_answer(jobs: Iterable[CongestionJob]) -> Iterator[str]:
     """Yield the answer for each number of ranks and routing from closed forms: lower
     bounds.
+
+    Only the contending variants of seed 1 are computed. Jobs of shortened bytes are
+    left out, so that nothing is yielded if there are no others.
     """
     for job in jobs:
         if job.samples.bytes_set != "full":
@@ -92,6 +98,9 @@ def first_answer(jobs: Iterable[CongestionJob]) -> Iterator[str]:
 def _lower_bound_row(run: TrafficCell) -> dict[str, Any]:
     """Return a row of table `times` by the analytic model, with the columns of an
     answer.
+
+    ``time_s``, ``low_s`` and ``high_s`` are equal, and count what messages cost unless
+    the run is of the wire alone.
     """
     fabric = build_fabric(run.place)
     traffic = build_traffic(run)

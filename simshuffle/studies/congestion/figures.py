@@ -55,7 +55,7 @@ SHAPES: dict[str, Marker] = {
 MARKERS: dict[str, Marker] = {"fluid": "o", "packet": "D", "analytic": "v"}
 PREFERRED = ("fluid", "packet", "analytic")
 MOST_CELLS = 500
-"""Places of a tier in the heat map; of more links evenly many are shown."""
+"""Most links of a tier in the heat map; of more links, evenly spaced ones are drawn."""
 BOUNDS = {
     "rate": Look("all bytes through the busiest port", GREY, width=2.4, alpha=0.6),
     "uniform": Look("bound: all-to-all", GREY, dash=DASHES[2], width=2.4, alpha=0.6),
@@ -82,7 +82,7 @@ def displayed_set(tables: Tables) -> tuple[str, str]:
 
 
 def _variants(times: pd.DataFrame) -> list[tuple[str, Any, bool]]:
-    """Return pattern, batching and barrier of all variants, in the order of the table."""
+    """Return pattern, batching and barrier of each variant once, in order of rows."""
     return [
         (str(pattern), str(batching), bool(barrier))
         for pattern, batching, barrier in times[VARIANT]
@@ -97,6 +97,9 @@ def _variants(times: pd.DataFrame) -> list[tuple[str, Any, bool]]:
 def _scaling_chart(tables: Tables) -> Chart:
     """Return the chart of medians over seeds against world size, both logarithmic, with
     a band from the lowest seed to the highest; one panel for each batching and routing.
+
+    It shows the bytes and the model of `displayed_set` alone. The all-to-all is drawn
+    in every panel.
     """
     bytes_set, model = displayed_set(tables)
     in_bytes_set = tables["times"]["bytes_set"] == bytes_set
@@ -164,6 +167,10 @@ def _median_marks(times: pd.DataFrame) -> list[Mark]:
     seeds.
 
     The key of barriers is among them if a variant has barriers.
+
+    Args:
+        times: rows of one routing, model and set of bytes, and of one batching beside
+            the all-to-all.
     """
     times_by_variant = times.groupby(["pattern", "barrier", "world_size"], sort=False)[
         "time_s"
@@ -192,7 +199,11 @@ def _median_marks(times: pd.DataFrame) -> list[Mark]:
 
 
 def _bound_marks(times: pd.DataFrame, sets: pd.DataFrame) -> list[Mark]:
-    """Return the lines of two bounds (s) over ranks: busiest port, and all-to-all."""
+    """Return the lines of two bounds (s) over ranks: busiest port, and all-to-all.
+
+    The bound of the all-to-all is the median of its ``bound_s`` over seeds; its line
+    has no points if no all-to-all was run.
+    """
     all_to_all_times = times[times["pattern"] == "all_to_all"]
     uniform = all_to_all_times.groupby("world_size")["bound_s"].median().reset_index()
     return [
@@ -208,7 +219,8 @@ def _side_by_side_chart(tables: Tables) -> Chart:
     """Return the chart of all variants at one number of ranks, a panel for each
     routing.
 
-    Times are over the time of all bytes through the busiest port.
+    Times of each set of bytes are over the time of all its bytes through the busiest
+    port. All models are drawn, those on shortened bytes as hollow points.
     """
     cases = _variants(tables["times"])
     names = routings(tables)
@@ -256,15 +268,20 @@ def _side_by_side_chart(tables: Tables) -> Chart:
 
 def _unit_seconds(tables: Tables) -> pd.Series:
     """Return the s that stand for 1, by set of bytes: all bytes through the busiest
-    port; on one host the longest bound.
+    port; where no bytes leave a host, the largest ``bound_s`` of the times.
+
+    ``tables`` hold one number of ranks and one routing.
     """
     sets = tables["sets"].set_index("bytes_set")["injection_s"]
     return sets.where(sets > 0, tables["times"].groupby("bytes_set")["bound_s"].max())
 
 
 def _variants_panel(tables: Tables, title: str) -> Panel:
-    """Return a panel with a row for each variant: median, lowest and highest time of
-    each model, in units of `_unit_seconds`.
+    """Return a panel with a row for each variant: median, lowest and highest time over
+    seeds by each model, in units of `_unit_seconds`.
+
+    Above the rows of a pattern is a row with its label. ``tables`` hold one number of
+    ranks and one routing.
     """
     times = tables["times"].assign(ratio=tables["times"]["time_s"])
     times["ratio"] /= times["bytes_set"].map(_unit_seconds(tables))
@@ -318,6 +335,9 @@ def heat_chart(tables: Tables) -> Chart:
     """Return the heat map of utilisation by tier, at the largest world size, by the
     model of `displayed_set`: a row for each routing and variant, links sorted by
     falling utilisation.
+
+    Each row sorts its own links, so that a column is not one link. Utilisation is that
+    of the lowest seed. Variants that no link was measured for have no row.
     """
     bytes_set, model = displayed_set(tables)
     link_rows = rows_of_largest(tables, utilisation(tables))
@@ -365,6 +385,14 @@ def _heat_cells(
     """Return the heat map's cells of one tier: one for each row and each of its
     ``count`` links, of which at most `MOST_CELLS` are drawn; 0 where no bytes crossed a
     link.
+
+    Columns: x, x2, y and y2 (edges of the cell; x in links, y in rows), and value
+    (utilisation).
+
+    Args:
+        link_rows: links of the tier that bytes crossed, as `utilisation` returns them.
+        rows: routing, pattern, batching and barrier of each row.
+        count: links of the tier.
     """
     link_index = np.unique(
         np.linspace(0, count - 1, min(count, MOST_CELLS)).astype(int)
@@ -373,6 +401,7 @@ def _heat_cells(
         key: variant_rows["utilisation"].to_numpy()
         for key, variant_rows in link_rows.groupby(["routing", *VARIANT])
     }
+    # (rows, count) utilisation, each row in falling order
     values = np.zeros((len(rows), count))
     for row, variant in enumerate(rows):
         utilisations = np.sort(by_variant.get(variant, np.empty(0)))[::-1]
@@ -391,8 +420,10 @@ def _heat_cells(
 
 
 def sort_tiers_upwards(tiers: list[str]) -> list[str]:
-    """Sort the tiers of cables as a message crosses them, up and then down, other tiers
-    last.
+    """Return the tiers of cables as a message crosses them, up and then down, other
+    tiers last.
+
+    Tiers that are no 'a>b', and second tiers that leave one level, are other tiers.
     """
     up: list[str] = []
     level = "host"

@@ -13,7 +13,9 @@ from simshuffle.studies.congestion.traffic import ExchangeTraffic, UsedFabric
 from simshuffle.study import cell
 
 NBYTES = "link_nbytes"
-"""The file of a `TrafficCell`: bytes on each of these links, as floats of 64 bits."""
+"""The file of a `TrafficCell`: bytes on each of the links of its fabric, as
+little-endian floats of 64 bits.
+"""
 
 
 def measure_exchange(
@@ -27,13 +29,17 @@ def measure_exchange(
     """Return the columns of `times` and `tiers` behind the seed, and the bytes on the
     links.
 
+    The outcome's value ``times`` is a mapping by column. Its value ``tiers`` is a list
+    of mappings, one for each tier in the order of the links. The bytes are its file
+    `NBYTES`. Utilisation is all bytes over capacity and ``wire_s``; unused links count.
+
     Args:
         fabric: the network between the ranks.
-        traffic: all messages of the exchange.
+        traffic: all messages of the exchange, those that were not simulated as well.
         message_seconds: (n,) s from the post of each simulated message to its end on
             the wire.
         wire_s: s until the last message has ended on the wire.
-        time_s: s until it has ended with what messages cost.
+        time_s: s until the last message has ended with what messages cost.
     """
     links = fabric.links
     tiers = np.array(fabric.tiers)
@@ -76,8 +82,9 @@ def measure_exchange(
 def bound_seconds(links: Links, flows: Flows) -> float:
     """Return the least time (s) for these bytes on these routes, in whatever order.
 
-    It is that of the link which needs longest for its bytes and, before it, while that
-    is idle, the smallest latency of the routes over it.
+    They are the s that the slowest link needs for its bytes, and before them, while
+    this link is idle, the smallest latency (s) of the routes over it. Waits of messages
+    for each other do not count. inf if no route crosses a link.
     """
     busy_s = flows.link_bytes(links) / links.capacity
     slowest_link = int(np.argmax(busy_s))
@@ -94,6 +101,7 @@ def completion_seconds(traffic: ExchangeTraffic, outcome: FlowOutcome) -> Floats
     """Return the s from the post of each message to its end, (messages,).
 
     A message is posted at its start, or when the last flow that it waits for has ended.
+    Barriers are left out.
     """
     flows = traffic.flows
     posted = (

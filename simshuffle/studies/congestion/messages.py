@@ -39,8 +39,15 @@ def seconds_with_messages(
     """Return the s until the last message has ended if messages cost what ``cluster``
     says.
 
-    An all-to-all has a closed form; steps are simulated once more. ``wire_s`` is the
-    answer of ``model`` where messages cost nothing, and is then returned.
+    An all-to-all has a closed form; steps are simulated once more. Where neither
+    messages nor barriers of steps cost anything, ``wire_s`` is returned.
+
+    Args:
+        fabric: the network between the ranks.
+        traffic: all messages of the exchange.
+        cluster: has the costs of messages.
+        model: simulates steps; not asked for an all-to-all.
+        wire_s: s by ``model`` where messages cost nothing.
     """
     if traffic.at_once:
         return _all_to_all_seconds(fabric, traffic, cluster.message_passing, wire_s)
@@ -51,7 +58,9 @@ def seconds_with_messages(
 def barrier_cost(
     fabric: UsedFabric, traffic: ExchangeTraffic, cluster: Cluster
 ) -> float:
-    """Return the s that each barrier of ``traffic`` takes for its own messages."""
+    """Return the s that each barrier of ``traffic`` takes for its own messages; 0
+    without barriers.
+    """
     return barrier_seconds(cluster, fabric.world_size) if traffic.barriers else 0.0
 
 
@@ -60,8 +69,8 @@ def simulate_with_messages(
 ) -> FlowOutcome | None:
     """Return the ends of the messages of an exchange in steps, with their costs.
 
-    The first flows of the outcome are the messages. None if messages and their barriers
-    cost nothing.
+    The first flows of the outcome are the messages; barriers and waits follow. None if
+    messages and their barriers cost nothing.
     """
     cost = message_seconds(fabric.links, traffic, cluster.message_passing)
     barrier = barrier_cost(fabric, traffic, cluster)
@@ -75,6 +84,9 @@ def message_seconds(
 ) -> Floats:
     """Return the s that each message costs beside its first crossing of the cables,
     (messages,).
+
+    They are its host seconds, a latency of the message layer for each trip, and the
+    latency of its route for each trip but the first.
     """
     host, trips = _host_seconds_and_trips(
         traffic.flows.nbytes[: traffic.messages], passing
@@ -90,7 +102,8 @@ def add_message_waits(
     s before they travel, and whose barriers take ``barrier`` s.
 
     The flows are those of ``traffic``, and behind them one for each message, over an
-    added link that has the message's cost as its latency.
+    added link that has the message's cost as its latency. Barriers cross such a link,
+    too. Start times of messages are not kept: they count as 0.
 
     Args:
         links: of the network between the ranks.
@@ -114,11 +127,13 @@ def add_message_waits(
             *(f"message {message_index}" for message_index in range(len(wait_seconds))),
         ],
     )
+    # rows: messages, barriers, waits of the messages; columns: hops, padded with -1
     routes = np.full((num_flows + num_messages, flows.routes.shape[1]), -1, np.int32)
     routes[:num_flows] = flows.routes
     routes[num_messages:num_flows, 0] = first_wait_link + link_of_wait[-1]
     routes[num_flows:, 0] = first_wait_link + link_of_wait[:-1]
     message_index = np.arange(num_messages, dtype=np.int32)
+    # what a message waited for, its wait flow waits for now
     moved_targets = flows.after_to + np.where(
         flows.after_to < num_messages, np.int32(num_flows), np.int32(0)
     )
@@ -149,7 +164,8 @@ def _host_seconds_and_trips(
 ) -> tuple[Floats, Ints]:
     """Return the host seconds and the trips of messages of ``nbytes`` bytes.
 
-    Both are (messages,); equal sizes are computed once.
+    Both are (messages,). Host seconds are of sender and receiver together; a trip is
+    one crossing of the network.
     """
     sizes, size_index = np.unique(nbytes, return_inverse=True)
     host = np.array([passing.host_seconds(size) for size in sizes.tolist()])
@@ -160,7 +176,8 @@ def _host_seconds_and_trips(
 def describe_costs(sent: SentSamples, at_once: bool) -> dict[str, Any]:
     """Return plain values for ``meta.json``: the costs of messages, and their sources.
 
-    Messages are those of one sample and, with ``at_once``, of an all-to-all.
+    They have the keys of `simshuffle.studies.congestion.meta.Messages`. Messages are
+    those of one sample of mean size and, with ``at_once``, of an all-to-all.
     """
     passing = sent.scenario.cluster.message_passing
     ranks = sent.scenario.world_size

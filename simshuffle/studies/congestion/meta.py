@@ -13,18 +13,19 @@ from simshuffle.study.schema import LARGEST
 class MessageCost(TypedDict):
     """The cost of a message, as ``meta.json`` holds it."""
 
-    what: str  # it carries
-    nbytes: Annotated[float, Field(ge=0, le=LARGEST)]
+    what: str  # what the message carries, such as 'a sample'
+    nbytes: Annotated[float, Field(ge=0, le=LARGEST)]  # mean bytes of the message
+    # s of sender and receiver together
     host_s: Annotated[float, Field(ge=0, le=LARGEST)]
-    trips: Annotated[int, Field(ge=1)]
+    trips: Annotated[int, Field(ge=1)]  # how often the message crosses the network
 
 
 class StatedValue(TypedDict):
     """A number of the cluster that the costs of messages rest on."""
 
-    key: str
-    value: str
-    source: str  # '' where one text is for all
+    key: str  # of the cluster's ``message_passing``
+    value: str  # with its unit
+    source: str  # 'no source' where none is stated; '' where one text is for all values
 
 
 class Messages(TypedDict):
@@ -32,24 +33,26 @@ class Messages(TypedDict):
 
     costs: list[MessageCost]
     values: list[StatedValue]
-    source: str  # of all of them; '' where each has its own
+    source: str  # of all values; '' where each value has its own
 
 
 class EffortMeta(TypedDict):
     """The limit of what was simulated, as ``meta.json`` holds it."""
 
-    most_messages: Annotated[int, Field(ge=0)]
-    packets: Annotated[int, Field(ge=1)]
-    seeds: Annotated[int, Field(ge=1)]
-    packet_seeds: Annotated[int, Field(ge=1)]
-    seeds_asked: Annotated[int, Field(ge=1)]
+    most_messages: Annotated[int, Field(ge=0)]  # of one exchange, roughly; 0 for all
+    packets: Annotated[int, Field(ge=1)]  # in one run of the packet model
+    seeds: Annotated[int, Field(ge=1)]  # for analytic and fluid
+    packet_seeds: Annotated[int, Field(ge=1)]  # for packet
+    seeds_asked: Annotated[int, Field(ge=1)]  # requested for analytic and fluid
 
 
 class CongestionMeta(TypedDict):
     """The content of ``meta.json`` of a comparison."""
 
+    # of the smallest number of ranks
     message_latency_s: Annotated[float, Field(ge=0, le=LARGEST)]
-    messages: NotRequired[Messages]  # what they cost, if that is counted
+    messages: NotRequired[Messages]  # what messages cost, if that is counted
+    # share of its size by which a sample is larger or smaller at most; 0 for none
     jitter: NotRequired[Annotated[float, Field(ge=0, lt=1)]]
-    sizes_equal: NotRequired[bool]
+    sizes_equal: NotRequired[bool]  # whether all samples have one size
     effort: NotRequired[EffortMeta]  # where not all was simulated

@@ -34,10 +34,10 @@ class PatternSteps:
     ``importance`` of the ranks.
     """
 
-    count: int
-    fabric: UsedFabric
-    rng: np.random.Generator
-    importance: Floats
+    count: int  # steps: messages that a rank sends one after the other
+    fabric: UsedFabric  # the network between the ranks
+    rng: np.random.Generator  # drawn from by random patterns
+    importance: Floats  # (M,), which pairs by importance alone use
 
     @property
     def ranks(self) -> Ints:
@@ -66,7 +66,11 @@ def distances(steps: int, max_distance: int) -> NDArray[np.int64]:
 
 
 def _draw_permutation(steps: PatternSteps) -> NDArray[np.int64]:
-    """Draw a permutation of the ranks uniformly from those without a fixed point."""
+    """Draw a permutation of the ranks uniformly from those without a fixed point.
+
+    There are at least two ranks; one rank alone would never end. Rejected draws are
+    taken from ``steps.rng``, too.
+    """
     while True:
         receivers = steps.rng.permutation(len(steps.ranks))
         if not np.any(receivers == steps.ranks):
@@ -77,7 +81,7 @@ def _pair_by_leaf(steps: PatternSteps) -> Ints:
     """Return the partner of each rank, (M,), on its leaf switch where it can be.
 
     Ranks of a leaf are paired at random; of leaves with an odd number of ranks, the
-    unpaired ranks with the nearest.
+    unpaired ranks with the nearest. Of an odd number of ranks, one is its own partner.
     """
     fabric = steps.fabric
     rng = steps.rng
@@ -96,11 +100,14 @@ def _pair_by_leaf(steps: PatternSteps) -> Ints:
 def _pair_nearest(
     fabric: UsedFabric, ranks: NDArray[np.integer]
 ) -> Iterator[tuple[int, int]]:
-    """Yield pairs of ``ranks``, those with the fewest links between them first; each
-    rank takes the first free rank that it meets.
+    """Yield pairs of ``ranks``, those with the fewest links between them first.
+
+    Each rank takes the first free rank, in the order of ``ranks``. The last rank of an
+    odd number is in no pair.
     """
     src, dst = (index.ravel() for index in np.meshgrid(ranks, ranks, indexing="ij"))
     routes = fabric.resources.with_fresh_routes().message(src, dst)[0]
+    # [i, j]: links from ranks[i] to ranks[j]; 0 from a rank to itself
     hops = (routes >= 0).sum(axis=1).reshape(len(ranks), len(ranks))
     np.fill_diagonal(hops, 0)
     is_free = np.ones(len(ranks), bool)
@@ -124,7 +131,7 @@ class ExchangePattern:
 
 
 FIXED = ("all_to_all", "linear_shift", "xor")
-"""Patterns whose receivers do not depend on the seed."""
+"""Patterns whose receivers do not depend on the seed: nothing is drawn for them."""
 PATTERNS: dict[str, ExchangePattern] = {
     # every rank's bytes cut equally over all other ranks, all messages at once
     "all_to_all": ExchangePattern("all-to-all", None),
@@ -166,8 +173,8 @@ def choose_partners(
 ) -> Ints:
     """Return the receiver of each rank's message in every step: (steps, M) int32.
 
-    Each row is a permutation; a rank that stays alone is its own receiver. The array
-    may be a read-only view, where all steps are equal.
+    Each row is a permutation; a rank that stays alone is its own receiver. The array is
+    read-only, and a view of one row where all steps are equal.
 
     Raises:
         ValueError: xor is given no power of two of ranks, or the pattern does not go in
@@ -203,7 +210,9 @@ class Variant:
 
     @property
     def label(self) -> str:
-        """Return the variant's label in sentences."""
+        """Return the variant's label in sentences: its pattern and its messages, such
+        as 'shift, one message a sample, with a barrier'.
+        """
         pattern = PATTERNS[self.pattern].label
         return (
             pattern
@@ -213,7 +222,9 @@ class Variant:
 
     @property
     def message_label(self) -> str:
-        """Return the label of the variant's messages in tables and sentences."""
+        """Return the label of the variant's messages in tables and sentences, such as
+        'one message a sample, with a barrier'.
+        """
         if self.pattern == "all_to_all":
             return "one message to every rank"
         return (
@@ -222,13 +233,17 @@ class Variant:
 
     @property
     def row_label(self) -> str:
-        """Return the label of the variant's messages in the row of a figure."""
+        """Return the label of the variant's messages in the row of a figure, such as
+        'a sample, barrier'.
+        """
         if self.pattern == "all_to_all":
             return "to every rank"
         return f"{BATCHINGS[self.batching]}{', barrier' * self.barrier}"
 
     def __str__(self) -> str:
-        """Return the key of the variant in tables, such as 'xor sample barrier'."""
+        """Return the key of the variant in tables, such as 'xor sample barrier';
+        'all_to_all' for every all-to-all.
+        """
         if self.pattern == "all_to_all":
             return self.pattern
         return f"{self.pattern} {self.batching}{' barrier' if self.barrier else ''}"
@@ -238,8 +253,8 @@ def variants(patterns: Iterable[str]) -> list[Variant]:
     """Return the variants of ``patterns`` that make sense, by pattern, then by
     batching.
 
-    There are barriers only between messages, and an all-to-all has all messages at
-    once.
+    Of a batching, the variant with barriers comes first. An epoch's message has no
+    barriers. An all-to-all has one variant: batching 'all', without barriers.
     """
     message_modes = [
         (batching, barrier)

@@ -56,18 +56,24 @@ class TimeEstimate:
     def within(cls, seconds: float, width: float, bound: float = 0.0) -> TimeEstimate:
         """Return an estimate that is off by at most ``width`` s, and is not below
         ``bound`` s.
+
+        ``seconds`` and the low end are raised to ``bound`` where they are below.
         """
         seconds = max(seconds, bound)
         return cls(seconds, max(seconds - width, bound), seconds + width)
 
 
 def choose_steps(steps: int, count: int, rng: np.random.Generator) -> Ints64:
-    """Draw ``count`` of the ``steps`` steps, and return them ascending, (count,)."""
+    """Draw ``count`` different of the ``steps`` steps, and return their indices
+    ascending, (count,).
+    """
     return np.sort(rng.permutation(steps)[:count]).astype(np.int64)
 
 
 def busiest_seconds(links: Links, traffic: ExchangeTraffic) -> Floats:
-    """Return the s that the busiest link of each step needs for its bytes, (steps,)."""
+    """Return the s that the busiest link of each step needs for its bytes, without
+    latency, (steps,).
+    """
     messages = traffic.messages
     steps = traffic.steps
     step_of_message = np.repeat(np.arange(steps), traffic.senders)
@@ -86,11 +92,12 @@ def estimate_barrier_steps(
     """Estimate the time of all steps of an exchange with barriers.
 
     A step takes a mean and a slope times what its busiest link needs, fitted to the
-    simulated steps; the interval is two standard errors to either side, and at least
-    what the busiest links need.
+    simulated steps; the interval is two standard errors to either side. Estimate and
+    interval are at least the sum of ``busiest``.
 
     Args:
-        ends: (m,) s at which each simulated step had ended on all ranks.
+        ends: (m,) s at which each simulated step had ended on all ranks, m at least 3,
+            with the barriers between the simulated steps.
         barrier: s that a barrier takes; there is none before the first step.
         busiest: (n,) s that the busiest link of each step needs.
         chosen: (m,) indices of the simulated steps among the n steps.
@@ -136,8 +143,8 @@ def estimate_drifting_chain(
 
     Args:
         finish: (m, M) s at which each rank has ended each simulated step.
-        nbytes: (n,) bytes of each step.
-        chosen: (m,) indices of the simulated steps among the n steps.
+        nbytes: (n,) bytes of each step, over all ranks, more than 0.
+        chosen: (m,) indices of the simulated steps among the n steps; m is at least 4.
         width: share of the time by which the interval is wide to either side.
     """
     steps = len(nbytes)
@@ -163,12 +170,14 @@ def estimate_paired_chain(
 ) -> TimeEstimate:
     """Estimate the time of all steps without barriers, with one partner for the epoch.
 
-    It is in proportion to what the busiest link needs.
+    The time is in proportion to what the busiest link needs. The interval is
+    `WIDTH_OF_PAIRS` of the time to either side.
 
     Args:
-        seconds: s that some of the steps take.
-        busiest: s that the busiest link needs for these.
-        total_busiest: s that it needs for all steps, below which no time is.
+        seconds: s that the simulated steps take.
+        busiest: s that the busiest link needs for the simulated steps, more than 0.
+        total_busiest: s that the busiest link needs for all steps; the estimate and the
+            low end are at least as much.
     """
     total = seconds / busiest * total_busiest
     return TimeEstimate.within(total, WIDTH_OF_PAIRS * total, total_busiest)

@@ -150,8 +150,9 @@ def request(
     """Return the checked request of a comparison: its jobs, and what limits them.
 
     Unless ``exact``, seeds, packets and messages are reduced until the cells cost at
-    most `BUDGET`. A network model has the settings of the scenario's network if that is
-    of the same kind, else the default settings.
+    most `BUDGET`, or to the smallest of `efforts`. A network model has the settings of
+    the scenario's network if that is of the same kind, else the default settings.
+    Samples have jitter only if the packet model is run.
 
     Args:
         options: the command line's answers.
@@ -226,10 +227,11 @@ def placements_by_routing(
     them.
 
     ``routings`` are kinds with keys, such as ``ecmp:queue_pairs=4``; () for the routing
-    of the cluster, or of its topology.
+    of the cluster, or of its topology. Routings with one short name are one entry.
 
     Raises:
-        InputError: a routing is not known, or not for this network.
+        InputError: a routing is not known, or not for this network; its problems are
+            of ``--routing``.
     """
     cluster_routing = routing_of(scenario.cluster)
     if not routings:
@@ -263,9 +265,10 @@ def _jobs(
     """Return the jobs of one world size and routing: on all bytes, and on shortened
     ones.
 
-    If the packet model needs shortened bytes, all models run the judged variants on
-    these, and the other models all variants on all bytes. Patterns that the number of
-    ranks does not allow are left out.
+    If the packet model needs shortened bytes, all models run the packet model's
+    variants on these, and the other models all variants on all bytes. Patterns that the
+    number of ranks does not allow are left out. So is the packet model if it has no
+    variant. Jobs on shortened bytes, or of packets alone, have the packet seeds.
 
     Raises:
         ScenarioError: no pattern is left.
@@ -300,6 +303,7 @@ def _jobs(
         seeds: int,
         job_variants: list[Variant],
     ) -> CongestionJob:
+        """Return a job on ``sent``, with the fields that all jobs share."""
         return CongestionJob(
             place=place,
             routing=routing_name,
@@ -365,7 +369,10 @@ def cells(jobs: Sequence[CongestionJob], outcomes: Outcomes) -> dict[str, Cell]:
 
 
 def collect(jobs: Sequence[CongestionJob], outcomes: Outcomes) -> Tables:
-    """Return the stored tables, from the outcomes of all cells."""
+    """Return the stored tables, from the outcomes of all cells: columns of `STORED`.
+
+    Table ``links`` has the links that bytes crossed in a measured run, and no others.
+    """
     rows: dict[str, list[dict[str, Any]]] = {"sets": [], "times": [], "tiers": []}
     links: list[pd.DataFrame] = []
     for job in jobs:
@@ -395,7 +402,8 @@ def scenarios(
 ) -> list[Scenario]:
     """Return the scenario of each world size, smallest first: of ``world_sizes``, else
     of the reference's sweep, else of the reference alone. Of a swept exchange the first
-    one that sends samples is taken.
+    one that sends samples is taken, else the first. None has a sweep; equal sizes count
+    once.
 
     Raises:
         ScenarioError: one of them is not valid, or another key is swept.

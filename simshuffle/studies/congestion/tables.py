@@ -200,7 +200,9 @@ def select_routing(tables: Tables, routing: str) -> Tables:
 
 
 def routings(tables: Tables) -> list[str]:
-    """Return the names of the compared routings, in the order of the request."""
+    """Return the names of the compared routings, in the order of table `sets`, which is
+    that of the request.
+    """
     return [str(name) for name in tables["sets"]["routing"].unique()]
 
 
@@ -209,6 +211,9 @@ def groups(
 ) -> Iterator[tuple[tuple[Any, ...], pd.DataFrame]]:
     """Yield the rows of a table by the values in ``columns``, in the order in which
     these first occur.
+
+    Each pair is the tuple of values, also of one column, and its rows. Rows with NaN in
+    one of the columns are left out.
     """
     yield from table.groupby(list(columns), sort=False)
 
@@ -223,6 +228,8 @@ def messages_cost(times: pd.DataFrame) -> bool:
 def utilisation(tables: Tables) -> pd.DataFrame:
     """Return table `links` of the lowest seed, one row for each barrier and model, with
     wire_s and utilisation: bytes / capacity / wire_s.
+
+    Links that no bytes crossed have no row.
     """
     times = tables["times"]
     first_seed_times = times[times["seed"] == times["seed"].min()]
@@ -238,6 +245,9 @@ def utilisation(tables: Tables) -> pd.DataFrame:
 def hottest(tables: Tables, count: int = 10) -> pd.DataFrame:
     """Return the ``count`` busiest links of each size (`SIZE`), variant and model in
     the lowest seed, the busiest first: columns `HOTTEST`.
+
+    Rows are sorted by size, variant and model, then by place. Links of equal
+    utilisation are by name. There are fewer where bytes crossed fewer links.
     """
     link_rows = utilisation(tables)
     keys = [*SIZE, *VARIANT, "model"]
@@ -251,7 +261,9 @@ def hottest(tables: Tables, count: int = 10) -> pd.DataFrame:
 
 def find_faults(result: Result) -> Iterator[Problem]:
     """Yield the problems of files whose tables lack rows that other tables refer to;
-    ``times`` needs the first seed of each run.
+    ``times`` needs the lowest seed of each run, and at least one row.
+
+    No tier may have more rows in ``links`` than ``tiers`` says that it has links.
     """
     tables = result.tables
     times = tables["times"]

@@ -39,6 +39,8 @@ WIDE_RANGE = 0.02
 def parts(tables: Tables, meta: Meta) -> Iterator[str | Table]:
     """Yield the table of the most ranks, what was sent, and the notes; ``meta`` is the
     content of ``meta.json``.
+
+    All are of the first routing.
     """
     names = routings(tables)
     yield pattern_table(select_routing(tables, names[0])["times"], names)
@@ -50,7 +52,14 @@ def parts(tables: Tables, meta: Meta) -> Iterator[str | Table]:
 
 def pattern_table(times: pd.DataFrame, names: list[str]) -> Table:
     """Return the times of all patterns (rows) by batching (columns) at the largest
-    number of ranks, under the first of the routings ``names``.
+    number of ranks, by one model: medians over seeds.
+
+    The all-to-all stands in the column of an epoch. Variants that were not run have
+    empty cells.
+
+    Args:
+        times: rows of one routing in the table ``times``.
+        names: names of the routings; the title says that the times are of the first.
     """
     world_size = times["world_size"].max()
     rows, model = shown_rows(times[times["world_size"] == world_size])
@@ -91,7 +100,9 @@ def pattern_table(times: pd.DataFrame, names: list[str]) -> Table:
 
 
 def _cell(variant_duration: Duration | None, unit: float) -> str:
-    """Return a time in units of ``unit`` s, and below it the range where that is wide."""
+    """Return a time in units of ``unit`` s, and behind it the range where that is wide;
+    '' for None.
+    """
     if variant_duration is None:
         return ""
     median = digits_of(variant_duration.median / unit)
@@ -107,7 +118,7 @@ def _cell(variant_duration: Duration | None, unit: float) -> str:
 
 def sent_lines(tables: Tables) -> Iterator[str]:
     """Yield the bytes that the ranks send at the largest size, and the time that the
-    ports take for them.
+    ports take for them: one line, of the first routing and set of bytes.
     """
     sets = tables["sets"]
     largest = sets[sets["world_size"] == sets["world_size"].max()]
@@ -115,8 +126,10 @@ def sent_lines(tables: Tables) -> Iterator[str]:
 
 
 def sent_line(row: Mapping[Any, Any]) -> str:
-    """Return the bytes that the ranks send of a full set, a row of ``sets``, and the
-    time of the ports.
+    """Return the bytes that the ranks send of a set, a row of ``sets``, and the time of
+    the ports.
+
+    The ports are left out where no bytes leave a host.
     """
     nbytes = readable(row["nbytes"], Dimension.NBYTES)
     average = row["port_s"]
@@ -133,7 +146,7 @@ def sent_line(row: Mapping[Any, Any]) -> str:
 
 
 def effort_notes(meta: Meta) -> Iterator[str]:
-    """Yield the limits of what was simulated, where that is not all."""
+    """Yield one line on the limits of what was simulated; nothing where that is all."""
     if effort := meta.get("effort"):
         seeds = f"{effort['seeds']} of {effort['seeds_asked']} seeds"
         limits = [
@@ -167,11 +180,11 @@ def size_notes(tables: Tables, meta: Meta) -> Iterator[str]:
 
 
 def notes(tables: Tables, meta: Meta) -> Iterator[str]:
-    """Yield what was left out, each note once, with the numbers of ranks that it holds
-    for.
+    """Yield what was left out under the first routing, each note once, with the numbers
+    of ranks that it holds for.
     """
     routing_tables = select_routing(tables, routings(tables)[0])
-    # of what messages cost barriers have theirs
+    # where costs of messages are counted, barriers have their own already
     latency = 0.0 if "messages" in meta else meta["message_latency_s"]
     sizes_of_note: dict[str, list[int]] = {}
     for world_size in routing_tables["sets"]["world_size"].unique():
@@ -217,10 +230,10 @@ def _notes(times: pd.DataFrame, message_latency: float) -> Iterator[str]:
 
 
 def seconds_text(value: float) -> str:
-    """Return a time (s) for people, in three digits."""
+    """Return a time (s) for people, in three digits, with a unit such as ms."""
     return readable(value, Dimension.SECONDS, 3)
 
 
 def percent(value: float) -> str:
-    """Return a share as per cent, in three digits."""
+    """Return a share, 1 for all, as per cent in three digits: '10 %' for 0.1."""
     return f"{100 * value:.3g} %"

@@ -53,7 +53,9 @@ class SentSamples:
 
     @property
     def mean_nbytes(self) -> float:
-        """Return the mean bytes of a sample as it is sent, decoded or as stored."""
+        """Return the mean bytes of a sample as it is sent, decoded or as stored, times
+        ``share``.
+        """
         workload = self.scenario.workload
         schedule = workload.exchange.exchange_schedule
         assert schedule is not None  # noqa: S101 - see `samples_to_send`
@@ -69,7 +71,7 @@ class SentSamples:
         M).
 
         Equal seeds give equal bytes. The samples of a shortened set are the first ones
-        of the full set, or parts of them.
+        of the full set, or parts of them. Sizes are scaled to the mean `mean_nbytes`.
         """
         num_ranks = self.scenario.world_size
         stored = self.scenario.workload.dataset.stored
@@ -96,10 +98,11 @@ class SentSamples:
 
     def shorten(self, packets: int, mtu: float) -> SentSamples:
         """Return the first samples, as many as about ``packets`` packets of ``mtu``
-        bytes can carry.
+        bytes, over all ranks, can carry.
 
         At least `FEWEST` samples of a rank, and those of two iterations, are kept. If
-        they still need more packets, every sample is shortened by an equal share.
+        they still need more packets, every sample is shortened by an equal share. The
+        result has ``bytes_set`` 'short'; this object is returned if nothing is cut.
         """
         packets_per_sample = self.mean_nbytes * self.scenario.world_size / mtu
         if self.count * packets_per_sample <= packets:
@@ -124,7 +127,8 @@ def samples_to_send(scenario: Scenario) -> SentSamples:
     """Return the samples that one epoch exchanges, in the pace of the scenario's
     exchange.
 
-    They are Q N / M of each rank, rounded to whole samples.
+    They are Q N / M of each rank, rounded to whole samples, and at most the smallest
+    shard.
 
     Raises:
         ScenarioError: there is nothing to exchange, or nobody to exchange with.
@@ -157,7 +161,8 @@ class UsedFabric:
     """The links that messages between the ranks can use, and no others: models are
     faster without the links of idle hosts. A routing that depends on earlier messages
     begins anew with every exchange. ``links`` and ``tiers`` (kinds) are in the order of
-    ``resources.links``.
+    ``resources.links``. Under a routing that depends on earlier messages, all cables
+    that it may take are among them.
     """
 
     def __init__(self, resources: Resources) -> None:
@@ -187,8 +192,8 @@ class UsedFabric:
             ].copy()
 
     def _used_links(self) -> Flags:
-        """Return which links of ``resources`` messages between the ranks cross,
-        (links,).
+        """Return which links of ``resources`` the first messages between the ranks
+        cross, (links,).
 
         Ranks of one host that share an HCA take the same cables, so one of these ranks
         stands for all; inside a scale-up domain, and a host, every pair is looked at.
@@ -231,6 +236,8 @@ class UsedFabric:
     def _renumber_routes(self, routes: Ints) -> Ints:
         """Return routes over `links`, (n, longest), from routes over
         ``resources.links``, without columns that only pad.
+
+        At least one column is kept. -1 pads, and stands for links outside `links`.
         """
         width = int((routes >= 0).any(axis=0).sum())
         renumbered = np.empty((len(routes), max(width, 1)), np.int32)
@@ -253,8 +260,9 @@ class UsedFabric:
 
     @property
     def ports(self) -> Ints:
-        """Return the cable on which each rank's messages leave its host, (M,); -1 if
-        there is no other host, or all hosts are of one scale-up domain.
+        """Return the index in ``links`` of the cable on which each rank's messages
+        leave its host, (M,); -1 if there is no other host, or all hosts are of one
+        scale-up domain.
         """
         return self._link_index[self._first_cable]
 
@@ -282,7 +290,7 @@ class ExchangeTraffic:
     # without bytes
     flows: Flows
     messages: int  # how many of the flows are messages
-    senders: int  # how many messages a step has
+    senders: int  # how many messages a step has; all messages of an all-to-all
     # whether a rank posts all of them one after the other, and waits for none
     at_once: bool = False
 
@@ -293,7 +301,9 @@ class ExchangeTraffic:
 
     @property
     def steps(self) -> int:
-        """Return how many messages a sender sends one after the other."""
+        """Return how many messages a sender sends one after the other; 1 of an
+        all-to-all.
+        """
         return self.messages // self.senders
 
     def select_steps(self, steps: NDArray[np.integer]) -> ExchangeTraffic:
@@ -319,7 +329,9 @@ def build_exchange(
 ) -> ExchangeTraffic:
     """Return the flows of a variant on a network.
 
-    Ranks without a partner send nothing.
+    Ranks without a partner send nothing. In an all-to-all each rank sends an equal part
+    of its bytes to every other rank; ``iteration``, ``rng`` and ``importance`` are not
+    used.
 
     Args:
         variant: pattern, batching and barrier.
@@ -350,8 +362,8 @@ def build_exchange(
 def first_sample_of_messages(
     batching: Batching, iteration: NDArray[np.integer]
 ) -> NDArray[np.int64]:
-    """Return the first sample of each message, (messages,), from the ``iteration``
-    (samples,) of every sample.
+    """Return the index of the first sample of each message of a rank, (messages,), from
+    the ``iteration`` (samples,), from 0, of every sample.
     """
     if batching == "sample":
         return np.arange(len(iteration))
@@ -364,6 +376,8 @@ def _build_steps(routes: Ints, sizes: Floats, barrier: bool) -> ExchangeTraffic:
     """Return the traffic of messages of ``sizes`` bytes, (steps, senders), that each
     sender sends one after the other; with ``barrier``, a step also waits for all
     messages of the step before.
+
+    ``routes`` are (steps * senders, hops), step by step. The last step has no barrier.
     """
     steps, senders = sizes.shape
     messages = steps * senders

@@ -86,7 +86,9 @@ class CongestionOptions(RefinedOptions):
 
 
 def first_answer(options: CongestionOptions, request: Request[Any]) -> Iterable[str]:
-    """Return the answer of closed forms, where a simulation takes long; else ()."""
+    """Return the answer of closed forms, where a simulation takes more than
+    `effort.WORTH_FIRST_ANSWER` s of a core; else ().
+    """
     from simshuffle.studies.congestion import effort, study  # noqa: PLC0415 - what computes
 
     cost = sum(cell.cost for cell in study.cells(request.values, {}).values())
@@ -96,7 +98,11 @@ def first_answer(options: CongestionOptions, request: Request[Any]) -> Iterable[
 
 
 def repeat(folder: Path, meta: Mapping[str, Any]) -> Request[Any]:
-    """Return the request of an earlier result, from its folder."""
+    """Return the request of an earlier result, from its ``scenario.yaml`` and the
+    settings in ``meta``.
+
+    Settings that an earlier version lacks: ``wire_only`` and ``exact`` are true then.
+    """
     from simshuffle.job.scenario.scenario import load_scenarios  # noqa: PLC0415 - what computes
     from simshuffle.studies.congestion import study  # noqa: PLC0415
 

@@ -194,8 +194,8 @@ ABLATION = Schema(
 
 
 def judged_variants(variants: Iterable[Variant]) -> set[Variant]:
-    """Return the ``variants`` that a question or the ablation needs; one that lacks a
-    variant needs none.
+    """Return the ``variants`` that a question, the ablation, or a partner alone needs;
+    one that lacks any of its variants needs none.
     """
     available = set(variants)
     variant_groups = [
@@ -212,7 +212,9 @@ def judged_variants(variants: Iterable[Variant]) -> set[Variant]:
 
 
 def rows_of_variant(rows: pd.DataFrame, variant: Variant) -> pd.DataFrame:
-    """Return the rows of a variant, one for each seed."""
+    """Return the rows of a variant: one for each seed if ``rows`` are of one model and
+    set of bytes; none if it was not run.
+    """
     return rows[
         np.logical_and.reduce(
             [rows[name] == getattr(variant, name) for name in VARIANT]
@@ -231,7 +233,8 @@ def comparisons(times: pd.DataFrame) -> pd.DataFrame:
     """Compare the two variants of every question in every case: columns `COMPARISONS`.
 
     There is a row for each judge and measure: with what messages cost, if they cost
-    anything, and on the wire. Seeds that only one variant has are left out.
+    anything, and on the wire. The analytic model is left out, and seeds that only one
+    variant has. A question without a common seed has no row.
     """
     rows = []
     judged = times[times["model"].isin(JUDGES)]
@@ -270,7 +273,7 @@ def _summarise_ratios(
     Args:
         ratios: a's times over b's, by seed; columns time_s, wire_s, bound_s.
         counted: the measure, a key of `COUNTED`.
-        common_seeds: the seeds of every model.
+        common_seeds: the seeds that every model has, at least one.
     """
     ratio = ratios[COUNTED[counted]]
     median = float(ratio.median())
@@ -367,6 +370,8 @@ def verdicts_over_routings(judged: pd.DataFrame) -> pd.DataFrame:
 def ablation(times: pd.DataFrame) -> pd.DataFrame:
     """Return the factors of the switches on the time, in every case that has all of
     `CORNERS`: columns `ABLATION`.
+
+    A case is of one model, also of the analytic one. Other cases have no rows.
     """
     rows: list[dict[str, object]] = []
     for values, case in groups(times, *SIZE, "model"):
@@ -386,7 +391,9 @@ def ablation(times: pd.DataFrame) -> pd.DataFrame:
 
 
 def _log_seconds(case: pd.DataFrame, column: str) -> dict[Variant, Floats]:
-    """Return the logarithms of a column (seeds,) by variant."""
+    """Return the natural logarithms of a column (seeds,) by variant; NaN in seeds that
+    a variant lacks.
+    """
     seconds_by_variant = case.pivot(index="seed", columns=VARIANT, values=column)
     return {
         Variant(*variant_values): np.log(seconds)
@@ -398,6 +405,8 @@ def _log_seconds(case: pd.DataFrame, column: str) -> dict[Variant, Floats]:
 
 def _factor_rows(logs: dict[Variant, Floats]) -> list[dict[str, Any]]:
     """Return the rows of one case: each switch, all three, and partners alone.
+
+    Rows have the columns of `_ablation_row`. Partners that were not run have no row.
 
     Args:
         logs: logarithms of the times (seeds,) by variant; it has all `CORNERS`.
@@ -450,8 +459,8 @@ def _weight(earlier: int) -> float:
 def _ablation_row(
     switch: str, alone: Floats, last: Floats | None = None, mean: Floats | None = None
 ) -> dict[str, Any]:
-    """Return the columns of `ABLATION` of a switch, from logarithms of factors
-    (seeds,).
+    """Return the columns of `ABLATION` of a switch, but its case and ``wire``, from
+    logarithms of factors (seeds,).
 
     Args:
         switch: name of the switch.

@@ -44,8 +44,8 @@ COLUMNS_OF_PAIRS = ("batch_companions", "rank_companions", "moves")
 class FileOrder:
     """An order that a loader's users recorded in a file."""
 
-    path: Path  # of its file
-    digest: str  # of the contents
+    path: Path  # of the file
+    digest: str  # of the file's contents
     unit: Unit  # what is fetched at once
     block: int  # samples of a block, where blocks are fetched
 
@@ -85,8 +85,9 @@ class LoaderCell(PlainCell):
         """Draw or read the order, and count what it fetches and how it mixes.
 
         The outcome has the rows ``loaders`` (one), ``epochs`` and ``windows``, and
-        ``sources`` of a mixture. If the order cannot be drawn on the shape, there is
-        only the loader's row, with the problem.
+        ``sources`` of a mixture (fields of `SourceCount`, in its first epoch). If the
+        order cannot be drawn on the shape, or its file not be read, there is only the
+        loader's row: the problem, and NaN.
         """
         order = self.order
         shape = self.shape
@@ -97,6 +98,7 @@ class LoaderCell(PlainCell):
         try:
             if isinstance(order, FileOrder):
                 orders = order_file.read_order(order.path).epochs
+                # a file does not say where samples are stored: by their numbers
                 position_of_sample = np.arange(shape.samples)
             else:
                 orders = [
@@ -142,7 +144,8 @@ def epoch_rows(
 ) -> list[dict[str, Any]]:
     """Return the rows of `epochs`, without the loader; caches stay warm between them.
 
-    `COLUMNS_OF_PAIRS` compare an epoch with the one before, and are NaN in the first.
+    The caches are empty at first. `COLUMNS_OF_PAIRS` compare an epoch with the one
+    before, and are NaN in the first.
 
     Args:
         orders: the order of each epoch.
@@ -189,8 +192,10 @@ def summarize_order(
 ) -> dict[str, Any]:
     """Return the columns of `loaders` behind the unit.
 
-    Fetches are of the first and the last epoch, losses and imbalance the largest of all
-    epochs, and mixing the mean over epochs.
+    Fetches are of the first and the last epoch. Losses, bytes held by a node and
+    imbalance (most samples of a rank over the mean, minus 1) are the largest of all
+    epochs. Mixing is the mean over epochs; `COLUMNS_OF_PAIRS` are NaN for one epoch.
+    ``end_shards`` are those of the last window that has an iteration.
 
     Args:
         orders: the order of each epoch.
@@ -224,14 +229,15 @@ def summarize_order(
 
 
 def cells_by_label(cells: Sequence[Cell], outcomes: Outcomes) -> dict[str, Cell]:
-    """Return the cells by their labels."""
+    """Return the cells by their labels; ``outcomes`` are not used."""
     return {cell.label: cell for cell in cells}
 
 
 def collect_mixtures(cells: Sequence[LoaderCell], outcomes: Outcomes) -> dict[str, Any]:
     """Return under 'mixtures' what the first epoch of each mixture has of its sources.
 
-    The mapping is empty if no order is a mixture.
+    Each mixture has, by its label, a list of the fields of `SourceCount`. The mapping
+    is empty if no order is a mixture.
     """
     sources_of_loader = {
         cell.label: outcomes[cell.label].values.get("sources") for cell in cells
@@ -243,7 +249,10 @@ def collect_mixtures(cells: Sequence[LoaderCell], outcomes: Outcomes) -> dict[st
 
 
 def collect(cells: Sequence[LoaderCell], outcomes: Outcomes) -> Tables:
-    """Return the stored tables of all cells."""
+    """Return the stored tables of all cells: `STORED`.
+
+    A cell with a problem has a row of ``loaders`` alone.
+    """
     return {
         name: schema.framed(
             [row for cell in cells for row in outcomes[cell.label].values[name]]

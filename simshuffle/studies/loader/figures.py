@@ -31,8 +31,8 @@ LOOKS = {
     "shard": Look("by shard", "#EE6677", "s", size=3.5),
     "random": Look("a random order", GREY, dash=DASHES[1]),
 }
-"""How a loader is drawn that fetches so much at once, so that each can be seen where
-several are at one place.
+"""How a loader is drawn by the unit that it fetches at once, so that each can be seen
+where several are at one place; and the rule of a random order.
 """
 MIN_LABEL_DISTANCE = 0.06
 """Points that are closer than this share of the panel have one label."""
@@ -46,7 +46,12 @@ def loader_chart(loaders: pd.DataFrame, facts: Mapping[str, Any]) -> Chart:
 
     Bytes are those of the last epoch over those of the data set. Both axes are
     logarithmic. Each loader is a point with a number, and the caption says which number
-    stands for which loader.
+    stands for which loader. Loaders with a problem, and of a single epoch, are left
+    out. Bytes below `MIN_DATA_SHARE` of the data set are drawn at the tick '0'.
+
+    Args:
+        loaders: the table `loaders`.
+        facts: the shape and the shares of a random order, as ``meta.json`` has them.
     """
     drawn_loaders = loaders[
         (loaders["problem"] == "") & loaders["rank_companions"].notna()
@@ -85,7 +90,7 @@ def loader_chart(loaders: pd.DataFrame, facts: Mapping[str, Any]) -> Chart:
 
 
 def _powers_of_ten(low: float, high: float) -> list[float]:
-    """Return the powers of ten from ``low`` to ``high``."""
+    """Return the powers of ten from ``low`` to ``high``, of those from 1e-6 to 1e5."""
     return [10.0**power for power in range(-6, 6) if low <= 10.0**power <= high]
 
 
@@ -95,12 +100,14 @@ def _label_points(
     """Return ``rows`` with columns for labels: numbers, from 1, of points near each
     other.
 
-    Such points have one label, at the rightmost of them; the others have ''.
+    Such points have one label, at the rightmost of them; the others have ''. Points
+    are near if a chain of points leads from one to the other. Added columns: text,
+    size (of the point's mark), low and high (NaN), colour.
 
     Args:
-        rows: points, with columns x, y and unit.
-        x_limits: ends of the axis.
-        y_limits: ends of the axis.
+        rows: points, with columns x, y and unit, in the order of their numbers.
+        x_limits: ends of the logarithmic axis.
+        y_limits: ends of the logarithmic axis.
     """
     # (points, 2) position in the panel: log(x / low) / log(high / low), from 0 to 1
     x = np.log(rows["x"] / x_limits[0]) / np.log(x_limits[1] / x_limits[0])
@@ -127,7 +134,12 @@ def tuning_chart(settings: pd.DataFrame, answers: pd.DataFrame) -> Chart:
     """Draw samples a second against workers, with a panel for each run.
 
     A line stands for each number of batches ahead of a worker and of its threads. A
-    rule shows what the loops need.
+    rule shows what the loops need. Settings whose batches ahead are no multiple of the
+    workers are on no line. The scenario's own setting and the answer are marked.
+
+    Args:
+        settings: the table `settings`.
+        answers: the table `answers`, with a row for each run.
     """
     rows = settings.assign(
         x=settings["workers"].astype(float),

@@ -11,7 +11,9 @@ from simshuffle.study.options import Argument, CellOptions, Option, words
 
 
 def parse_number(word: str) -> int | str:
-    """Return the whole number that a word is; other words are returned unchanged."""
+    """Return the whole number (at least 0) that a word is; other words, such as '-1',
+    are returned unchanged.
+    """
     return int(word) if word.isdecimal() else word
 
 

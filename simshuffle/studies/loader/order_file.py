@@ -32,10 +32,10 @@ UPPER_BOUND = {
 class RecordedOrder:
     """The order that a loader handed out, as a file recorded it."""
 
-    epochs: list[EpochOrder]  # the order of each
+    epochs: list[EpochOrder]  # the order of each, with rows as they stand in the file
     ranks: int  # M
-    workers: int  # of a rank, at most
-    samples: int  # the largest number of a sample, and one
+    workers: int  # of the rank that has most: the largest number of a worker plus one
+    samples: int  # the largest number of a sample plus one
 
 
 def digest(path: Path) -> str:
@@ -54,9 +54,13 @@ def read_order(path: Path) -> RecordedOrder:
     """Read the order in a CSV or Parquet file; other columns than `COLUMNS` are
     ignored.
 
+    Rows may stand in any order, and each epoch keeps this order. Epochs, ranks and the
+    positions of each worker are numbered from 0 without gaps. Every rank has rows in
+    every epoch, and all epochs have equally many rows.
+
     Raises:
-        InputError: the file cannot be read or lacks a column, or a row is invalid; the
-            message has the number of the row, from 1.
+        InputError: the file cannot be read, lacks a column or has no rows, or a row is
+            invalid or missing; the message has the number of the row, from 1.
     """
     table = _read_table(path)
     if missing_columns := [name for name in COLUMNS if name not in table]:
@@ -120,8 +124,8 @@ def _make_read_error(path: Path, error: Exception) -> InputError:
 
 
 def _find_invalid_value(values: pd.Series[Any], name: str) -> Iterator[Problem]:
-    """Yield the problem of the first value of a column that is no whole number in its
-    range.
+    """Yield the problem of the first value of a column that is no whole number from 0
+    to below its `UPPER_BOUND`; numbers as text are valid, booleans are not.
     """
     is_numeric = pd.api.types.is_numeric_dtype(
         values

@@ -37,9 +37,11 @@ def request(options: LoaderOptions) -> Request[list[LoaderCell]]:
     """Return the checked request: the named orders, or all orders, or that of a file,
     on a shape.
 
+    A scenario that names a loader's order has this order, unless ``options`` name some.
+
     Raises:
-        InputError: an order is not known, the shape is impossible, or the file is
-            invalid.
+        InputError: an order or the store is not known, the shape is impossible, the
+            file is invalid, or an option needs --tune.
     """
     parse_store(options.store)  # what is wrong with it is said first
     tuning_options = {
@@ -106,7 +108,8 @@ def _stored_options(
 ) -> dict[str, Any]:
     """Return the entry ``asked`` of ``meta.json``: orders, their file, and the shape.
 
-    The shape has only options that are not at their default.
+    The shape has every option of the verb that is not in `OPTIONS_BESIDE_SHAPE`, as
+    ``options`` have it: None where it was left out.
 
     Args:
         options: the options of the verb.
@@ -125,6 +128,9 @@ def request_of_file(
     path: Path, name: str, options: LoaderOptions
 ) -> Request[list[LoaderCell]]:
     """Return the request of the order that a file recorded.
+
+    Ranks, workers and epochs are those of the file; the samples are at least its own.
+    There is 1 node unless ``options`` say how many.
 
     Args:
         path: the file.
@@ -162,7 +168,9 @@ def request_of_file(
 
 
 def repeat(folder: Path, meta: Meta) -> Request[list[LoaderCell]]:
-    """Return the request of a stored result, from its folder."""
+    """Return the request of a stored result, from its folder: a recorded order is read
+    again from the folder's inputs, and named orders are made anew.
+    """
     stored_request = meta["asked"]
     options = LoaderOptions(**stored_request["shape"])
     if stored_request["order_file"] is None:
@@ -281,7 +289,8 @@ def _quarter_of_stream(num_samples: int, streams: int, max_samples: int) -> int:
 
 
 def _levanter_values(num_samples: int, block_size: int) -> dict[str, int]:
-    """Return the block, era and window sizes of Levanter's orders.
+    """Return the settings of Levanter's orders by name: ``io_block_size`` and
+    ``era_length`` in samples, ``window_blocks`` in blocks.
 
     Args:
         num_samples: samples of an epoch.

@@ -76,17 +76,17 @@ PositiveNumber = Annotated[int, Field(ge=1)]
 class ResumeFacts(TypedDict):
     """Facts beside the table, from which figures and texts are made."""
 
-    samples: PositiveNumber
-    shards: PositiveNumber
-    nbytes: NaturalNumber
-    workers: PositiveNumber
-    batch_size: PositiveNumber
-    epochs: PositiveNumber
-    seed: NaturalNumber
-    epoch: NaturalNumber
-    step: PositiveNumber | None
-    storage: str
-    rows: PositiveNumber
+    samples: PositiveNumber  # of the data set
+    shards: PositiveNumber  # of the data set
+    nbytes: NaturalNumber  # of the data set
+    workers: PositiveNumber  # of a rank, before the crash
+    batch_size: PositiveNumber  # samples of a rank's batch, before the crash
+    epochs: PositiveNumber  # of the run
+    seed: NaturalNumber  # of the orders
+    epoch: NaturalNumber  # that is broken off, from 0
+    step: PositiveNumber | None  # iterations that were done; None for half of the epoch
+    storage: str  # kind of storage, for people
+    rows: PositiveNumber  # of the table
 
 
 class ResumeMeta(TypedDict):
@@ -100,9 +100,12 @@ def request(options: LoaderOptions) -> Request[Sequence[ResumeCell]]:
     """Return the checked request: the named loaders, or all loaders, resumed on a
     shape.
 
+    With a scenario, what is read again comes from its storage, and ``options.store`` is
+    only checked. Without a scenario it comes from this store.
+
     Raises:
-        InputError: a loader is not known, the shape is impossible, or an option is of
-            other studies.
+        InputError: a loader is not known, the shape is impossible, the epoch or the
+            iteration is beyond the end, or an option is of other studies.
     """
     _check_options(options)
     store = parse_store(options.store)
@@ -140,8 +143,8 @@ def request(options: LoaderOptions) -> Request[Sequence[ResumeCell]]:
 def _make_request(stored_request: Mapping[str, Any]) -> Request[Sequence[ResumeCell]]:
     """Return the request that ``meta.json`` stores: a cell for each change and loader.
 
-    A loader is named by its short name, or as it was given where two have that. Without
-    loaders they are `default_laws`.
+    A loader is named by its short name, or as it was given where two share the short
+    name. `default_laws` are resumed if no loader is named.
     """
     shape = DataSetShape.model_validate(stored_request["shape"])
     law_kinds = kinds_of(AnyResume)
@@ -178,15 +181,16 @@ def _make_request(stored_request: Mapping[str, Any]) -> Request[Sequence[ResumeC
 
 
 def repeat(folder: Path, meta: Meta) -> Request[Sequence[ResumeCell]]:
-    """Return the request of a stored result, from its folder."""
+    """Return the request of a stored result, from its ``meta.json`` alone."""
     return _make_request(meta["asked"])
 
 
 def _check_options(options: LoaderOptions) -> None:
-    """Check that no option is of another study.
+    """Check that no option is of another study, that --from has no --nodes or --gpus
+    beside it, and that no loader is a script.
 
     Raises:
-        InputError: options are; with all of them.
+        InputError: options are wrong; with all of them.
     """
     defaults = type(options)()
     problems = []
@@ -219,8 +223,9 @@ def _check_options(options: LoaderOptions) -> None:
 def _choose_readers(options: LoaderOptions) -> tuple[DataSetShape, list[Readers]]:
     """Return the shape with the readers before, and the readers after, each once.
 
-    Without ``--to`` the readers after are those before; a cache by default is that of
-    the fewest nodes.
+    Without ``--to`` nodes and ranks after are those before. Workers and batches after
+    are the second numbers of their options. A cache by default is that of the fewest
+    nodes, before or after.
 
     Raises:
         InputError: an option is invalid, or there are more ranks than samples.
@@ -276,8 +281,8 @@ def _parse_ranks(flag: str, text: str) -> tuple[int, int]:
 
 
 def _parse_pair(flag: str, option: int | str | None) -> tuple[int | None, int | None]:
-    """Parse the numbers before and after from 8 or '8:6'; None and None where nothing
-    is given.
+    """Parse the numbers before and after from '8:6', or 8 for both; None and None where
+    nothing is given.
 
     Raises:
         InputError: it is no such number or text.
@@ -294,11 +299,11 @@ def _parse_pair(flag: str, option: int | str | None) -> tuple[int | None, int | 
 
 
 def _parse_step(option: int | str | None, shape: DataSetShape) -> int | None:
-    """Return the number of iterations done before the crash; None for half of the
-    epoch.
+    """Return the number of iterations done before the crash; None for `MIDDLE`, half of
+    the epoch.
 
     Raises:
-        InputError: the epoch has not so many iterations.
+        InputError: it is no whole number from 1 to the iterations of the epoch minus 1.
     """
     if option == MIDDLE:
         return None
@@ -325,7 +330,7 @@ def _collect(cells: Sequence[ResumeCell], outcomes: Outcomes) -> Tables:
 def _state_facts(
     cells: Sequence[ResumeCell], outcomes: Outcomes, tables: Tables
 ) -> Meta:
-    """Return the facts that figures and texts say beside the table."""
+    """Return under 'says' the `ResumeFacts`, with the shape before the crash."""
     cell = cells[0]
     crash_facts = {"epoch": cell.epoch, "step": cell.step, "seed": cell.shape.seed}
     shape = {

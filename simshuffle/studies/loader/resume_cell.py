@@ -38,13 +38,13 @@ class ResumeCell(PlainCell):
     """A resumption law on a shape; its outcome is a row of `resumes`."""
 
     label: str  # name of the loader, and the change
-    loader: str  # its name
-    law: ResumptionLaw
-    shape: DataSetShape  # the data and who reads it at first
-    new_readers: Readers  # who reads then
+    loader: str  # name of the loader
+    law: ResumptionLaw  # what the loader does with its state
+    shape: DataSetShape  # the data and who reads it before the crash
+    new_readers: Readers  # who reads after the crash
     epoch: int  # that is broken off, from 0
-    step: int | None  # iterations of it that were done; None for half of them
-    storage: StorageCosts  # that is read again
+    step: int | None  # iterations of the epoch that were done; None for half of them
+    storage: StorageCosts  # from which data are read again
 
     @property
     def key(self) -> Any:
@@ -73,8 +73,8 @@ class ResumeCell(PlainCell):
         return SMALL_MEMORY + 2 * BYTES_PER_ROW * self.shape.rows
 
     def run(self, tell: Tell) -> Outcome:
-        """Resume the loader, and return its row; if it does not fit the shape, with the
-        reason.
+        """Resume the loader, and return its row; if it does not fit the shape, or a
+        rank has too few batches, with the outcome `MISFIT` and the reason.
         """
         change = describe_change(self.shape.readers, self.new_readers)
         name_columns = self.loader, self.law.library, change
@@ -88,11 +88,16 @@ class ResumeCell(PlainCell):
     def _make_row(self, name_columns: tuple[str, str, str]) -> dict[str, Any]:
         """Return the row of `resumes`.
 
+        A loader that refuses has no counts. Where samples are dealt to ranks anew, the
+        reads that this takes stand for requests, bytes and ``read_s``. At least one
+        later epoch is made, for mixing; epochs beyond the run's do not count otherwise.
+
         Args:
             name_columns: loader, library and change.
 
         Raises:
-            InputError: the loader does not fit these shards and ranks.
+            InputError: the loader does not fit these shards and ranks, or a rank has no
+                batch left after the crash.
         """
         law = self.law
         shape = self.shape
@@ -157,7 +162,7 @@ class ResumeCell(PlainCell):
         Without a given number they are half of the batches of the rank with the fewest.
 
         Raises:
-            InputError: a rank has not so many batches.
+            InputError: no iteration is done, or a rank has no batch after them.
         """
         begins_batch = np.diff(unbroken_epoch.batch, prepend=-1) != 0
         batches_of_rank = np.bincount(
@@ -234,8 +239,8 @@ class ResumeCell(PlainCell):
     def _seconds_to_first_batch(
         self, fetched_rows: Batches, required_rows: Batches, pieces: Pieces
     ) -> float:
-        """Return s until every rank has its first batch; each batch is loaded by one
-        worker.
+        """Return the least s until every rank has its first batch; each batch is loaded
+        by one worker.
 
         Args:
             fetched_rows: rows for which a piece is fetched until then.

@@ -19,7 +19,9 @@ def default_laws(shape: DataSetShape) -> dict[str, ResumptionLaw]:
     """Return every kind of resumption law by a short name, some with several settings.
 
     A kind has its usual settings, and others too where a setting matters. Buffers and
-    blocks are those of `simshuffle.studies.loader.request.default_orders`.
+    blocks are those of `simshuffle.studies.loader.request.default_orders`. Kinds that
+    are named nowhere here, such as a plugin's, have their default settings. Laws of
+    kinds that do not exist are left out.
     """
     orders = request.default_orders(shape)
     law_kinds = kinds_of(AnyResume)

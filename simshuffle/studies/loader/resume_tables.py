@@ -98,12 +98,13 @@ class Reread:
 class RepeatedPairs:
     """Share of the pairs of a batch that are in one batch again an epoch later."""
 
-    batch_companions: float  # of the broken epoch
-    batch_companions_whole: float  # of the same if it had not been broken off
+    batch_companions: float  # of the broken epoch's pairs
+    batch_companions_whole: float  # of its pairs if it had not been broken off
 
 
 def describe_change(old_readers: Readers, new_readers: Readers) -> str:
-    """Return text on the readers before and after, such as '64x4 to 56x4'.
+    """Return text on the readers before and after, such as '64x4 to 56x4': nodes x
+    ranks of a node.
 
     Workers and sizes of batches stand there where they change.
     """
@@ -120,6 +121,8 @@ def describe_change(old_readers: Readers, new_readers: Readers) -> str:
 def classify_outcome(rows_before: Batches, rows_after: Batches) -> str:
     """Return `GOES_ON`, or `BEGINS_AGAIN` if all samples from before the crash come
     again.
+
+    Without rows before the crash, it is `GOES_ON`.
     """
     samples_before = np.unique(rows_before.sample)
     repeats_all = len(samples_before) > 0 and bool(
@@ -163,7 +166,10 @@ def make_row(
     redistribution: RedistributionCost | None = None,
     reason: str = "",
 ) -> dict[str, Any]:
-    """Return a row of `RESUMES`; what is not known is empty.
+    """Return a row of `RESUMES`; numbers that are not known are NaN, ``continues`` is
+    '' then.
+
+    The sentences ``says`` are those of `describe_row`, and one on the redistribution.
 
     Args:
         loader: name of the loader.
@@ -196,7 +202,8 @@ def describe_row(row: Mapping[str, Any], num_samples: int, reason: str = "") -> 
     """Return sentences on what became of an epoch.
 
     Args:
-        row: the row of `RESUMES`, without sentences.
+        row: the row of `RESUMES`, without sentences. Of a loader that goes on or begins
+            again it must have the counts.
         num_samples: samples of the data set.
         reason: as in `make_row`.
     """

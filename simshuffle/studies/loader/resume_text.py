@@ -83,6 +83,8 @@ def resume_details(
 ) -> Iterator[str | Table]:
     """Yield for each change a table of what is read again, and sentences on each
     loader.
+
+    Loaders that refuse or do not fit have sentences alone.
     """
     for change, change_rows in _group_by_change(resumes):
         counted_rows = change_rows[change_rows["lost"].notna()]
@@ -93,13 +95,19 @@ def resume_details(
 
 
 def _group_by_change(resumes: pd.DataFrame) -> Iterator[tuple[Any, pd.DataFrame]]:
-    """Yield each change of the ranks, and its rows with names of loaders folded."""
+    """Yield each change of the ranks, and its rows with names of loaders folded to
+    `MAX_NAME_LETTERS` letters a line.
+    """
     names = resumes["loader"].map(lambda name: fill(name, MAX_NAME_LETTERS))
     yield from resumes.assign(loader=names).groupby("change", sort=False)
 
 
 def resume_verdict(resumes: pd.DataFrame, facts: Mapping[str, Any]) -> Iterator[str]:
-    """Yield how many loaders lose and repeat nothing, and what the answer rests on."""
+    """Yield how many rows go on, lose and repeat nothing, with the names of their
+    loaders, and what the answer rests on.
+
+    A loader counts once for each change.
+    """
     exact_loaders = [
         row["loader"] for row in resumes.to_dict("records") if is_exact(row)
     ]
@@ -121,7 +129,8 @@ def resume_verdict(resumes: pd.DataFrame, facts: Mapping[str, Any]) -> Iterator[
 def resume_chart(resumes: pd.DataFrame, facts: Mapping[str, Any]) -> Chart:
     """Draw the share of an epoch's samples that the crash loses or repeats.
 
-    Each loader has a bar, each change a panel.
+    Each loader has a bar, each change a panel. Samples that come more than once without
+    the crash, too, do not count. Unknown counts are drawn as 0.
     """
     changes = list(dict.fromkeys(resumes["change"]))
     panels = [
@@ -138,7 +147,7 @@ def resume_chart(resumes: pd.DataFrame, facts: Mapping[str, Any]) -> Chart:
 
 
 def _draw_panel(resumes: pd.DataFrame, change: str, num_samples: int) -> Panel:
-    """Draw the bars of one change."""
+    """Draw the bars of one change: shares of the ``num_samples`` samples."""
     num_repeated = (resumes["twice"] - resumes["twice_whole"]).clip(lower=0)
     rows = resumes.assign(y=range(len(resumes)), again=num_repeated)
     rows_of_look = [
@@ -164,7 +173,9 @@ def _draw_panel(resumes: pd.DataFrame, change: str, num_samples: int) -> Panel:
 
 
 def _text_beside_bar(row: Mapping[Any, Any]) -> str:
-    """Return the text beside a loader's bar."""
+    """Return the text beside a loader's bar: 'nothing', 'begins again', '' of a loader
+    that goes on with losses, else its outcome.
+    """
     if row["outcome"] in {GOES_ON, BEGINS_AGAIN}:
         return (
             "nothing"

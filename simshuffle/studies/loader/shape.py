@@ -112,11 +112,11 @@ def facts_of(shape: DataSetShape) -> dict[str, Any]:
 SECONDS_PER_ROW = 3e-6
 """s of one core for each sample of each epoch, roughly."""
 BYTES_PER_ROW = 200.0
-"""Bytes of memory for each, roughly."""
+"""Bytes of memory for each sample of each epoch, roughly."""
 
 
 def fill_options(options: LoaderOptions, **readers: Any) -> LoaderOptions:
-    """Return the options with these values where they leave them out."""
+    """Return the options with ``readers`` by name where an option is None."""
     defaults = {
         name: value for name, value in readers.items() if getattr(options, name) is None
     }
@@ -127,7 +127,8 @@ def shape_of(options: LoaderOptions, min_samples: int = 0) -> DataSetShape:
     """Return the shape of options that name all readers.
 
     Samples are those of the options, else of the data set, else of a file, else
-    `SAMPLES`; a cache by default is `CACHE_FACTOR` times what a node reads.
+    `SAMPLES`; a cache by default is `CACHE_FACTOR` times what a node reads in an epoch.
+    By default there are `SHARDS` shards, and no more classes than samples.
 
     Args:
         options: the options.
@@ -206,8 +207,11 @@ def spell_order(order: Order) -> str:
 
 
 def read_dataset(name: str | None) -> tuple[int | None, float]:
-    """Return the samples of a data set of the catalog, None without one, and bytes of
-    each.
+    """Return the samples of a data set of the catalog, and the mean stored bytes of a
+    sample; None and `SAMPLE_NBYTES` without a name.
+
+    Raises:
+        InputError: there is no such data set.
     """
     if name is None:
         return None, SAMPLE_NBYTES
@@ -223,10 +227,15 @@ def read_dataset(name: str | None) -> tuple[int | None, float]:
 
 def fill_from_scenario(options: LoaderOptions) -> LoaderOptions:
     """Return the options with a scenario's values where they leave them out, without
-    the scenario.
+    the scenario and what is set in it.
+
+    The values are nodes, ranks of a node, workers, batch, samples, and samples and
+    bytes of a shard. Under a loader's shuffle they are the order and its cache, too.
+    Without a scenario the options are returned as they are.
 
     Raises:
-        InputError: it is not valid, or values are set and none is named.
+        InputError: the scenario is not valid or its ranks do not fill all hosts, or
+            values are set and no scenario is named.
     """
     if options.scenario is None:
         if options.set:

@@ -16,7 +16,7 @@ from simshuffle.spec.arrays import Floats, Ints64
 from simshuffle.workload.orders.order import Readers
 
 S3 = "s3"
-"""A store of which nothing else is said."""
+"""The object store by default: all values at their default."""
 
 
 @dataclass(frozen=True)
@@ -27,12 +27,12 @@ class StorageCosts:
 
     name: str  # of the kind of storage, for people
     threads: int  # requests that a worker has in flight
-    request_s: float  # of a connection, which has one request at a time
-    byte_s: float  # of a connection
-    shared_request_s: float  # of all hosts together
-    shared_byte_s: float  # of all hosts together
-    host_request_s: float  # of a host
-    host_byte_s: float  # of a host
+    request_s: float  # s a request, of a connection, which has one request at a time
+    byte_s: float  # s a byte, of a connection
+    shared_request_s: float  # s a request, of all hosts together
+    shared_byte_s: float  # s a byte, of all hosts together
+    host_request_s: float  # s a request, of a host
+    host_byte_s: float  # s a byte, of a host
 
     def least_seconds(
         self,
@@ -43,10 +43,10 @@ class StorageCosts:
     ) -> float:
         """Return the least s until every rank has read what it needs.
 
-        The result is the largest of three times. Of a rank: its c = min(workers x
-        threads, requests) connections are never idle, so (requests x request_s + bytes
-        x byte_s) / c. Of a host, and of the storage that all share: requests x
-        request_s, and bytes x byte_s. This is the law of
+        The result is the largest of five times. Of the slowest rank: its c =
+        min(workers x threads, requests) connections are never idle, so (requests x
+        request_s + bytes x byte_s) / c. Of the slowest host, and of the storage that
+        all share: requests x request_s, and bytes x byte_s. This is the law of
         `simshuffle.job.plan.reading_bounds` for the PFS and the object store, and of
         `ObjectStore.least_seconds`, without decoding.
 
@@ -63,7 +63,6 @@ class StorageCosts:
         seconds_of_rank = (
             requests * self.request_s + nbytes * self.byte_s
         ) / connections
-        # (nodes,) sums over the ranks of each node
         # (nodes,) sums over the ranks of each host, which follow one another
         requests_of_host = requests.reshape(readers.nodes, -1).sum(axis=1)
         nbytes_of_host = nbytes.reshape(readers.nodes, -1).sum(axis=1)
@@ -122,7 +121,8 @@ def costs_of_scenario(scenario: Scenario, hosts: int) -> StorageCosts:
 
     Samples are read from the parallel file system, whose clients share their cables,
     from the object store, or from the SSD of each host. Samples that are staged in
-    memory are read from where they are staged from.
+    memory are read from where they are staged from. Threads are those of the scenario's
+    loader; ``hosts`` decide the bandwidth of a client of the file system.
     """
     workload = scenario.workload
     cluster = scenario.cluster

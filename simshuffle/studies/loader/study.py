@@ -35,38 +35,39 @@ class SourceFacts(TypedDict):
     samples.
     """
 
-    asked: Share
-    had: Share
-    again: NaturalNumber
-    cut_off: NaturalNumber
+    asked: Share  # share of the epoch's rows that was requested
+    had: Share  # share of the epoch's rows that are of this source
+    again: NaturalNumber  # rows beyond the first of each sample
+    cut_off: NaturalNumber  # samples of the source that the epoch does not have
 
 
 class LoaderFacts(TypedDict):
     """The shape, and the shares that a random order has on it."""
 
-    samples: PositiveNumber
-    shards: PositiveNumber
-    nbytes: NaturalNumber
-    nodes: PositiveNumber
-    ranks: PositiveNumber
-    workers: PositiveNumber
-    batch_size: PositiveNumber
-    epochs: PositiveNumber
-    cache_nbytes: NaturalNumber | None
-    classes: PositiveNumber
+    samples: PositiveNumber  # of the data set
+    shards: PositiveNumber  # of the data set
+    nbytes: NaturalNumber  # of the data set
+    nodes: PositiveNumber  # hosts
+    ranks: PositiveNumber  # of all nodes
+    workers: PositiveNumber  # of a rank
+    batch_size: PositiveNumber  # samples of a rank's batch
+    epochs: PositiveNumber  # that are counted
+    cache_nbytes: NaturalNumber | None  # of a node; 0 for no cache, None for no limit
+    classes: PositiveNumber  # labels
+    # shares of pairs of a batch, and of a rank, that a random order joins again
     batch_companions: Annotated[float, Field(ge=0)]
     rank_companions: Share
-    moves: Share
-    # what their first epoch has of each source
+    moves: Share  # share of the samples that a random order moves to another node
+    # by name of the loader, what the first epoch of a mixture has of each source
     mixtures: NotRequired[dict[str, list[SourceFacts]]]
 
 
 class StoredRequest(TypedDict):
     """The request as ``meta.json`` stores it."""
 
-    orders: list[str]
-    order_file: str | None
-    shape: dict[str, Any]
+    orders: list[str]  # as they were named; empty for the default ones
+    order_file: str | None  # recorded order among the inputs; None for named orders
+    shape: dict[str, Any]  # options of the shape
 
 
 class LoaderMeta(TypedDict):
@@ -79,6 +80,8 @@ class LoaderMeta(TypedDict):
 def _make_store_table(result: Result) -> pd.DataFrame:
     """Return the table `STORE`: every worker has a connection with one request at a
     time.
+
+    Loaders with a problem have no row.
     """
     loaders = result.tables["loaders"]
     facts = result.meta["says"]
@@ -87,6 +90,7 @@ def _make_store_table(result: Result) -> pd.DataFrame:
     rows = []
     for row in loaders[loaders["problem"] == ""].to_dict("records"):
         store_row: dict[str, Any] = {"loader": row["loader"]}
+        # the first epoch comes second: the limit is read from its seconds below
         for epoch in ("last", "first"):
             requests = row[f"{epoch}_requests"]
             nbytes = row[f"{epoch}_nbytes"]

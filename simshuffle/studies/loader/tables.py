@@ -174,7 +174,7 @@ RESOURCES = (
     ),
     *("store requests", "store bandwidth", "store hosts"),
 )
-"""Those that ranks share, as `simshuffle.job.plan.reading_bounds` names them."""
+"""Resources that ranks share, as `simshuffle.job.plan.reading_bounds` names them."""
 MAX_LOSS = 0.001
 """So much of the time may be lost by waiting where it is said that nothing stalls."""
 _RUN = text("name of the run")
@@ -240,14 +240,15 @@ ANSWERS = Schema(
     },
     key=("run",),
 )
-"""The derived table ``choose_settings``."""
+"""The derived table ``answers``: the row of `choose_settings` for each run."""
 
 
 def choose_settings(settings: pd.DataFrame) -> pd.DataFrame:
-    """Return for each run the smallest setting that wastes nothing.
+    """Return for each run the smallest setting that wastes nothing: columns `ANSWERS`.
 
-    It has the fewest threads, then workers, then batches ahead, of those that stall
-    nothing or bring within `MAX_LOSS` as many samples a second as the best.
+    It has the fewest threads, then workers, then batches ahead, of the settings that
+    bring within `MAX_LOSS` as many samples a second as the run's best. Loops may wait
+    under this setting, too, if they wait under all.
     """
     order = ["threads", "workers", "prefetch"]
     rows = []

@@ -43,6 +43,8 @@ def loader_parts(
 ) -> Iterator[str | Table]:
     """Yield the tables and lines on loaders; for a recorded order also `findings`.
 
+    Tables leave out loaders with a problem; each has a line at the end.
+
     Args:
         loaders: the table `loaders`.
         store: the table `store`.
@@ -105,8 +107,8 @@ def _describe_source(source: Row) -> str:
 def _name_excessive_fetches(
     loaders: pd.DataFrame, facts: Mapping[str, Any]
 ) -> Iterator[str]:
-    """Yield a sentence that names the loaders which fetch far more bytes than the data
-    set has.
+    """Yield a sentence that names the loaders which fetch more than `MAX_FETCH_FACTOR`
+    times the data set in the first or the last epoch; nothing if there are none.
     """
     data_sets_fetched = loaders[["first_nbytes", "last_nbytes"]].max(axis=1) / max(
         facts["nbytes"], 1
@@ -133,7 +135,14 @@ def _format_bytes(nbytes: float) -> str:
 
 
 def findings(row: Row, facts: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a sentence for each thing that a loader does and that is seldom intended."""
+    """Yield a sentence for each thing that a loader does and that is seldom intended.
+
+    Of a single epoch, or if all epochs are equal, mixing is not looked at any further.
+
+    Args:
+        row: the row of `loaders` of a loader without a problem.
+        facts: shape, and what a random order gives on it.
+    """
     num_samples = facts["samples"]
     if row["never"]:
         never = f"{row['never']:.0f} of {num_samples} samples"
@@ -182,7 +191,10 @@ REMEDIES = {
 def tuning_parts(
     settings: pd.DataFrame, answers: pd.DataFrame
 ) -> Iterator[str | Table]:
-    """Yield the tables and lines on settings, without the verdict."""
+    """Yield the tables and lines on settings, without the verdict.
+
+    All settings are listed only if there is one run.
+    """
     yield from map(_format_keys, answers.to_dict("records"))
     threads = ("threads",) * bool((settings["threads"] > 1).any())
     setting = ("workers", *threads, "prefetch", "samples_per_s", "waiting")
@@ -215,6 +227,9 @@ def tuning_verdict(settings: pd.DataFrame, answers: pd.DataFrame) -> Iterator[st
 
 def _describe_answer(row: Row, run_settings: pd.DataFrame) -> Iterator[str]:
     """Yield sentences on what one run needs.
+
+    The scenario's own setting is named only if it brings fewer samples than the answer,
+    by more than `MAX_LOSS`. Memory is named above `MAX_MEMORY_SHARE` of the host's.
 
     Args:
         row: the row of `answers`.
@@ -261,7 +276,11 @@ def _describe_answer(row: Row, run_settings: pd.DataFrame) -> Iterator[str]:
 
 
 def _format_keys(row: Row) -> str:
-    """Return the options that request a setting, here and in PyTorch."""
+    """Return the options that request a setting, here and in PyTorch.
+
+    PyTorch's are left out where it has none: several threads, or batches ahead that are
+    no multiple of the workers.
+    """
     keys = " ".join(
         f"--set workload.loader.{name}={row[name]}" for name in SETTING_COLUMNS
     )

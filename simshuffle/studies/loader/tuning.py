@@ -47,7 +47,9 @@ DEFAULT_PREFETCH_FACTORS = (1, 2, 4)
 DRAWN_BATCHES = 640
 """Batches of a rank that are drawn."""
 MAX_DRAWN_RANKS = 512
-"""Ranks whose batches are drawn: the first ones stand for all."""
+"""Most ranks whose batches are drawn: the first ones stand for all, unless reads are
+counted rank by rank.
+"""
 WARM_UP_PARTS = 4
 """The first of so many parts of the batches is not looked at: loaders begin with
 nothing ahead.
@@ -77,7 +79,7 @@ class TuningCell(PlainCell):
     label: str  # name of the run
     document: Mapping[str, Any]  # its scenario, without sweep, as plain values
     axes: SettingAxes  # the settings that are compared
-    cost = 2.0
+    cost = 2.0  # s of one core, roughly
 
     @property
     def key(self) -> Any:
@@ -101,7 +103,9 @@ class TuningCell(PlainCell):
 
 
 def replace_loader(scenario: Scenario, loader: Loader) -> Scenario:
-    """Return the scenario with another loader, which begins anew at every epoch."""
+    """Return the scenario with another loader, which begins anew at every epoch
+    whatever its ``across_epochs``.
+    """
     separate_loader = loader.model_copy(update={"across_epochs": False})
     workload = scenario.workload.model_copy(update={"loader": separate_loader})
     return scenario.model_copy(update={"workload": workload})
@@ -110,9 +114,11 @@ def replace_loader(scenario: Scenario, loader: Loader) -> Scenario:
 def list_settings(scenario: Scenario, axes: SettingAxes) -> list[Loader]:
     """Return the loaders that are compared, fewest workers first.
 
-    The scenario's own loader is among them, unless others are requested. By default
-    workers are doubled up to the number beyond which nothing grows by the law load /
-    max(step, the slowest shared resource); this number and one more are tried, too.
+    The scenario's own loader is among them, unless other workers or threads are
+    requested. By default workers are doubled up to the number beyond which nothing
+    grows by the law load / max(step, the slowest shared resource), at most
+    `MAX_WORKERS`; this number and one more are tried, too. Loaders are sorted by
+    workers, threads and batches ahead.
     """
     scenario_loader = scenario.workload.loader
     all_threads = axes["threads"] or (scenario_loader.threads,)
@@ -151,7 +157,9 @@ def list_settings(scenario: Scenario, axes: SettingAxes) -> list[Loader]:
 def make_row(scenario: Scenario, loader: Loader) -> dict[str, Any]:
     """Return the row of a setting in `settings`, without the run.
 
-    Waits are those of drawn batches, without the first 1/`WARM_UP_PARTS` of them.
+    Waits are those of drawn batches, without the first 1/`WARM_UP_PARTS` of them, and
+    until the slowest rank has its batch. ``first_s`` is the wait for the very first
+    batch. ``stalls``, their number, is no column of `SETTINGS`.
     """
     workload = scenario.workload
     cluster = scenario.cluster
@@ -222,7 +230,9 @@ def draw_load_seconds(scenario: Scenario, demand: LoaderDemand) -> Floats:
     """Return (B, M) s that workers take for batches, drawn as the scenario varies them.
 
     Reads, sizes of samples and the cores of each host vary. All settings have the same
-    draws.
+    draws. Under a loader's order, B batches and M ranks are those of ``demand.read``,
+    and sizes vary decoding alone. Else B is `DRAWN_BATCHES`, and M at most
+    `MAX_DRAWN_RANKS`.
 
     Args:
         scenario: the scenario.
@@ -255,9 +265,12 @@ def draw_load_seconds(scenario: Scenario, demand: LoaderDemand) -> Floats:
 def request(options: LoaderOptions) -> Request[Sequence[TuningCell]]:
     """Return the checked request: all settings of every run of the scenario's sweep.
 
+    A number of workers is compared alone, in place of those that follow from the
+    scenario.
+
     Raises:
-        InputError: no scenario is named, an option is of the orders alone, or a run is
-            invalid.
+        InputError: no scenario is named, an option is of the orders alone or below 1,
+            or a run is invalid.
     """
     problems = []
     defaults = type(options)()
@@ -294,7 +307,9 @@ def request(options: LoaderOptions) -> Request[Sequence[TuningCell]]:
 def _make_request(
     scenario: Scenario, axes: SettingAxes
 ) -> Request[Sequence[TuningCell]]:
-    """Return the request of a scenario and the settings that are compared."""
+    """Return the request of a scenario and the settings that are compared, with a cell
+    for each run of its sweep.
+    """
     cells = [
         TuningCell(name, single.to_dict(), axes)
         for name, single in scenario.runs().items()

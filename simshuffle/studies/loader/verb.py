@@ -14,7 +14,12 @@ if TYPE_CHECKING:
 
 
 def loader_request(options: LoaderOptions) -> tuple[Study[Any], Request[Any]]:
-    """Return the study of orders, of settings or of resumed loaders, and its request."""
+    """Return the study of orders, of settings (--tune) or of resumed loaders
+    (--resume-at), and its request.
+
+    Raises:
+        InputError: an option is invalid, or is of another of the three studies.
+    """
     # what computes; a list of verbs needs none of it
     from simshuffle.studies.loader import request, resume, study, tuning  # noqa: PLC0415
 
@@ -27,8 +32,8 @@ def loader_request(options: LoaderOptions) -> tuple[Study[Any], Request[Any]]:
 
 
 def _name_failures(result: Result, options: LoaderOptions) -> str:
-    """Return a sentence on the requested loaders that lose, repeat or refuse samples,
-    or ''.
+    """Return a sentence on the loaders that do not go on as if nothing had happened; ''
+    if there are none, or if ``options`` name no loader.
     """
     from simshuffle.studies.loader.resume_tables import is_exact  # noqa: PLC0415 - as above
 

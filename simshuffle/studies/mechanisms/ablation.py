@@ -89,10 +89,9 @@ class Ablation:
     seeds: int  # how many; from that of the scenario on
 
     def runs(self) -> Iterator[tuple[str, tuple[Any, ...], Any]]:
-        """Yield every simulation: its table 'runs' or 'alone', the first columns of its
-        rows, and its exchange.
+        """Yield table, first columns of rows, and exchange of every simulation.
 
-        The columns are (state, seed) for 'runs', and (key, value, base, seed) for
+        The columns are (state, seed) for table 'runs', and (key, value, base, seed) for
         'alone'.
         """
         for seed in range(self.start.seed, self.start.seed + self.seeds):
@@ -106,8 +105,8 @@ class Ablation:
 def request(options: AblationOptions) -> Request[Ablation]:
     """Return the checked request of an ablation.
 
-    An exchange without ``exchange_fraction`` has the fraction of the scenario's first
-    run that exchanges. ``scenario.yaml`` holds two scenarios: start, then end.
+    An exchange without ``exchange_fraction`` has the fraction that the scenario's runs
+    exchange. ``scenario.yaml`` holds two scenarios: start, then end.
 
     Raises:
         InputError: the runs have several fractions and start or end names none; another
@@ -285,8 +284,9 @@ def _cells(ablation_request: Ablation, outcomes: Outcomes) -> dict[str, Cell]:
 
 
 def _cell_name(columns: tuple[Any, ...]) -> str:
-    """Return the name of a simulation, such as '0110, seed 3', from the first columns
-    of its rows.
+    """Return the name of a simulation, such as '0110, seed 3'.
+
+    ``columns`` are the first columns of its rows; the last one is the seed.
     """
     return f"{' '.join(columns[:-1])}, seed {columns[-1]}"
 

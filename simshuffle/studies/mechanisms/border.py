@@ -36,8 +36,8 @@ def search_exactly(
         resolution: share of the number to which it is searched; 0 for to the last one.
 
     Returns:
-        the number, 0 if 1 adds too much; and true if all numbers tried agree: smaller
-            ones are hidden, and larger ones are not.
+        The number, 0 if 1 adds too much; and whether all numbers tried agree: smaller
+        ones are hidden, and larger ones are not.
     """
     seconds_of_number = {0: 0.0}
     low = 0
@@ -57,9 +57,7 @@ def search_exactly(
 def is_monotone(
     seconds_of_number: Mapping[int, float], tolerance: float, border: int
 ) -> bool:
-    """Return whether all numbers up to ``border`` add at most ``tolerance``, and all
-    others more.
-    """
+    """Return whether exactly the numbers up to ``border`` add at most ``tolerance``."""
     return all(
         (value <= tolerance) == (number <= border)
         for number, value in seconds_of_number.items()
@@ -109,7 +107,8 @@ class Border:
     """The number of samples of a rank that are hidden."""
 
     samples: int
-    # low, high: an interval of that number, see `number_interval`
+    # low, high: an interval of that number, by the intervals of the epochs and the distance to the
+    # nearest simulated number
     low: int
     high: int
     added: float  # s that they add; interpolated where they were not simulated
@@ -212,8 +211,7 @@ def _points_by_number(
 def _bracket(
     points: Mapping[int, ExchangePoint], allowed: float, max_number: int
 ) -> tuple[int, int]:
-    """Return the largest hidden number below the smallest one that is not, and that
-    one.
+    """Return the largest hidden number below the smallest unhidden one, and the latter.
 
     The latter is ``max_number`` + 1 if no point adds more than ``allowed``.
     """
@@ -231,8 +229,9 @@ def _interpolate_number(
     high: int,
     max_number: int,
 ) -> float:
-    """Return the number (not rounded) that adds ``allowed``, on the line from ``low``
-    to ``high``.
+    """Return the number (not rounded) that adds ``allowed``, on a line.
+
+    The line goes from ``low`` to ``high``.
 
     If no number is known to add too much, the line goes through 0 and ``low``. It ends
     at ``max_number``, which is returned if ``low`` adds nothing.

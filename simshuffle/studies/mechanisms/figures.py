@@ -112,8 +112,7 @@ def _waterfall_rows(tables: Tables) -> pd.DataFrame:
 
 
 def _epoch_seconds(tables: Tables, state: str) -> pd.Series:
-    """Return the epochs (s) with all switches in ``state`` ("0" or "1"), one for each
-    seed.
+    """Return the epochs (s) of all seeds with all switches in ``state`` ("0" or "1").
 
     They are in the order of table ``runs``, and keep its index.
     """
@@ -125,9 +124,7 @@ def _epoch_seconds(tables: Tables, state: str) -> pd.Series:
 
 
 def _end_row(epochs: pd.Series) -> dict[str, Any]:
-    """Return the row of the start or the end, from its epochs (s) of all seeds; its bar
-    begins at 0.
-    """
+    """Return the row of the start or the end, from its epochs (s); its bar begins at 0."""
     mean = float(epochs.mean())
     seed_range = {"low": float(epochs.min()), "high": float(epochs.max())}
     return {"at": 0.0, "to": mean, **seed_range, "look": "ends", "text": f"{mean:.3f}"}
@@ -230,8 +227,7 @@ def hiding_chart(tables: Tables, titles: Mapping[str, str]) -> Chart:
 
 
 def _fraction_ticks(floor: float) -> dict[float, str]:
-    """Return ticks of fractions above the strip at ``floor`` up to 1, as texts in
-    percent.
+    """Return ticks in percent at fractions above the strip at ``floor``, up to 1.
 
     They are at powers of ten, and at 2 and 5 times these if ``floor`` is above 0.02.
     None is beside the strip, where it would be taken for the fraction of the strip's

@@ -108,9 +108,9 @@ class Hiding:
 
 
 def request(options: HidingOptions) -> Request[Hiding]:
-    """Return the checked request: Q* for every world size, of every schedule that a run
-    of the scenario has, and of the variants.
+    """Return the checked request: Q* for every world size and way.
 
+    The ways are every schedule that a run of the scenario has, and the variants.
     ``options.world_size`` replaces the world sizes of the scenario, swept or not.
 
     Raises:
@@ -281,11 +281,10 @@ def _strategy_title(scenario: Scenario) -> str:
 def _other_ways(
     scenario: Scenario, own_exchanges: Mapping[str, Any], names: Sequence[str]
 ) -> list[str]:
-    """Return the requested variants, in the order of `VARIANTS`; other names are left
-    out.
+    """Return the requested variants, in the order of `VARIANTS`.
 
-    Without names, all variants that differ from the scenario's own exchanges in more
-    than Q.
+    Other names, such as 'own', are left out. Without names: the wire, and all variants
+    that differ from the scenario's own exchanges in more than Q.
     """
     if names:
         return [name for name in VARIANTS if name in names]
@@ -356,9 +355,7 @@ def _later_cost(hiding: Hiding, stage: int) -> float:
 
 
 def _collect(hiding: Hiding, outcomes: Outcomes) -> Tables:
-    """Return the tables `limits` and `points`; `limits` has a row for each way and
-    world size.
-    """
+    """Return the tables `limits`, a row for each way and world size, and `points`."""
     limits: list[dict[str, Any]] = []
     points: list[dict[str, Any]] = []
     for name in _search_cells(hiding, outcomes):
@@ -373,9 +370,7 @@ def _collect(hiding: Hiding, outcomes: Outcomes) -> Tables:
 
 
 def first_answer(hiding: Hiding) -> Iterator[str]:
-    """Yield a line for each world size: the largest hidden Q of every way, from closed
-    forms.
-    """
+    """Yield a line for each world size: every way's largest hidden Q, by closed forms."""
     for single in hiding.scenarios:
         way_texts = []
         for way in hiding.ways:

@@ -32,6 +32,7 @@ from simshuffle.studies.mechanisms.variants import (
     warm_epoch,
     with_variant,
     work,
+    work_costs,
 )
 from simshuffle.studies.mechanisms.windows import (
     SimulatedWindow,
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
     from simshuffle.studies.mechanisms.search import SearchCell
 
 SMALL = 0.25
-"""Host work of less than this share of the costliest, which saves more, is not removed
+"""Host work of at most this share of the costliest, which saves more, is not removed
 alone.
 """
 ALONE = 0.1
@@ -53,6 +54,7 @@ ALONE = 0.1
 itself.
 """
 TOGETHER = "none by itself"
+"""In the place of a mechanism: none saves `ALONE` of what is added."""
 TRIALS, EXACT_TRIALS, REMOVALS = 3, 9, 3
 """Simulations that a search takes, about: to find the number, and what ends the hiding."""
 EXPLAINED = 0.5
@@ -60,21 +62,27 @@ EXPLAINED = 0.5
 know are simulated first.
 """
 PARTS = 2
-"""Kinds of host work that a search with a limit removes alone: those that cost most."""
+"""Kinds of host work that a search with a limit removes alone: the costliest."""
 
 
 @dataclass(frozen=True)
 class SimulatedPoint:
-    """An epoch in which samples are exchanged."""
+    """A simulated epoch, or window of one, in which samples are exchanged."""
 
     point: ExchangePoint
-    # tier, capacity and bytes of the cables in that epoch, by link
+    # tier, capacity (bytes/s) and nbytes of the cables in what was simulated, by link
     cables: pd.DataFrame
     reads: bool  # whether SSDs are read
 
 
 class Points:
-    """The simulations of a search, each once; ``rows`` are the rows of table `points`."""
+    """The simulations of a search, each once.
+
+    Attributes:
+        rows: the rows of table `points`, in the order of simulation.
+        spent: s of one core that windows took so far, by their costs; 0 if exact.
+        max_samples: the most samples that a rank can exchange.
+    """
 
     def __init__(self, cell: SearchCell, tell: Tell) -> None:
         self._cell = cell
@@ -90,17 +98,18 @@ class Points:
         self.rows: list[dict[str, Any]] = []
 
     def added_share(self, samples: int) -> float:
-        """Return the share of the epoch without exchange that ``samples`` of each rank
-        add.
+        """Return the share that ``samples`` add to the epoch without exchange.
+
+        They are simulated unless they were.
         """
         return self.simulate_point(samples).over / self._cell.baseline_s
 
     def simulate_point(self, samples: int) -> ExchangePoint:
-        """Simulate ``samples`` of each rank, and return what they add to the epoch."""
+        """Return what ``samples`` of each rank add; simulate them unless they were."""
         return self._simulate(samples).point
 
     def unremoved_points(self) -> dict[int, ExchangePoint]:
-        """Return the points simulated with all mechanisms, by number of samples."""
+        """Return the points with all mechanisms, by number of samples, without 0."""
         return {
             samples: simulated.point
             for (samples, removed), simulated in self._simulated.items()
@@ -108,8 +117,10 @@ class Points:
         }
 
     def seconds_to_simulate(self, samples: int) -> float:
-        """Return the s of one core that one more simulation takes; 0 if ``samples`` was
-        simulated already.
+        """Estimate the s of one core of a window with ``samples``; 0 if simulated
+        before.
+
+        A window without exchange, which may be needed too, is not in it.
         """
         if (samples, "") in self._simulated:
             return 0.0
@@ -120,8 +131,9 @@ class Points:
     ) -> SimulatedPoint:
         """Simulate an exchange of ``samples`` of each rank, once; append its row.
 
-        The values ``changes`` remove the mechanism ``removed``, '' for none. The epoch
-        is whole in an exact search, else a window, whose cost is added to ``spent``.
+        The values ``changes`` remove the mechanism ``removed``, '' for none. Results
+        are kept by ``samples`` and ``removed``; ``changes`` do not count. The epoch is
+        whole in an exact search, else a window, whose cost is added to ``spent``.
         """
         cell = self._cell
         key = (samples, removed)
@@ -159,9 +171,11 @@ class Points:
     def _simulate_epoch(
         self, samples: int, removed: str, changes: Mapping[str, Any]
     ) -> tuple[Timeline, ExchangePoint, float]:
-        """Simulate the epoch, and return it, by how much it is longer than without
-        exchange, and its seconds. Of all mechanisms only reads are also in the epoch
-        without exchange.
+        """Simulate the epoch; return it, what it adds to the one without exchange, and
+        its s.
+
+        Of all mechanisms only reads are also in the epoch without exchange: without
+        `READS` that epoch is simulated again, with all in memory.
         """
         cell = self._cell
         scenario = with_variant(cell.scenario, cell.variant, samples, changes)
@@ -185,11 +199,11 @@ class Points:
     def _simulate_part(
         self, samples: int, removed: str, changes: Mapping[str, Any]
     ) -> tuple[Timeline, ExchangePoint]:
-        """Simulate a window with exchange, and without unless that is known; book their
+        """Simulate a window with exchange, and one without unless known; book their
         cost.
 
         Returned are the timeline with exchange, and by how much the whole epoch is
-        longer than without.
+        longer than without (s). Without `READS`, both have all in memory.
         """
         cell = self._cell
         key = removed if removed == READS else ""
@@ -214,17 +228,25 @@ class Points:
         return simulated.timeline, point
 
     def _tell_progress(self, share: float) -> None:
-        """Tell how much of the search is done, while ``share`` of a simulation is."""
+        """Tell how much of the search is done; ``share`` (0 to 1) of a simulation is."""
         simulations_done = self._done + share
         self._tell(min(simulations_done / max(self._expected, self._done + 1.5), 1.0))
 
     def find_bottleneck(self, samples: int | None) -> dict[str, Any]:
-        """Return the columns of `limits` on the mechanism that costs most of what
-        ``samples`` add.
+        """Find the mechanism that costs most of what ``samples`` add, by removing each.
 
-        They are empty for None. It is `TOGETHER` if the best removal saves less than
-        `ALONE` of what is added, and that of closed forms, without ``saved_s``, if the
-        limit allowed too few removals.
+        It is `TOGETHER` if the best removal saves less than `ALONE` of what is added.
+        If host work costs most, its kinds are removed too, and it is such as 'host
+        work: decode'. If the limit allowed too few removals, it is that of closed
+        forms.
+
+        Args:
+            samples: of a rank; None where all are hidden.
+
+        Returns:
+            The columns over_s, bottleneck, saved_s and tier of table `limits`. For None
+            they are NaN and ''. saved_s is 0 or more, and NaN for closed forms; tier is
+            '' unless the wire costs most.
         """
         if samples is None:
             return {"over_s": np.nan, "bottleneck": "", "saved_s": np.nan, "tier": ""}
@@ -267,12 +289,13 @@ class Points:
     def _removals(
         self, scenario: Scenario, samples: int
     ) -> dict[str, Mapping[str, Any]]:
-        """Return the values that remove each mechanism, by its name, in the order to
-        try.
+        """Return the values that remove each mechanism, by its name, in order of
+        trying.
 
-        An exact search has no order; else those that save most by closed forms come
-        first, and before them those without effect there if closed forms explain less
-        than `EXPLAINED` of what is added.
+        Storage reads are among them if SSDs were read with ``samples``, which were
+        simulated before. An exact search has no order; else those that save most by
+        closed forms come first, and before them those without effect there if closed
+        forms explain less than `EXPLAINED` of what is added.
         """
         reads = self._simulated[samples, ""].reads
         removal_values = coarse(scenario) | ({READS: ALL_IN_MEMORY} if reads else {})
@@ -288,18 +311,25 @@ class Points:
         return {name: removal_values[name] for name in order}
 
     def _host_work_removals(self, scenario: Scenario) -> dict[str, Mapping[str, Any]]:
-        """Return the kinds of host work that are removed alone, the costliest first."""
+        """Return kinds of host work that are removed alone, the costliest first.
+
+        Kinds of at most `SMALL` of the costliest are left out; a search with a limit
+        has the first `PARTS`.
+        """
         removal_values = work(scenario, SMALL)
         removal_values.pop(HOST_WORK, None)
-        return dict(
-            list(removal_values.items())[: None if self._cell.is_exact else PARTS]
-        )
+        costs = work_costs(scenario)
+        names = sorted(removal_values, key=lambda name: -costs[name])
+        if not self._cell.is_exact:
+            names = names[:PARTS]
+        return {name: removal_values[name] for name in names}
 
     def _costliest_by_forms(self, scenario: Scenario, samples: int) -> str:
         """Return the mechanism whose removal saves most by closed forms alone.
 
-        The wire is not among them; `TOGETHER` if it saves less than `ALONE` of what is
-        added.
+        The wire and storage reads are not among them, and host work is by kind ('host
+        work: decode'). `TOGETHER` if it saves less than `ALONE` of what is added, or
+        nothing is added.
         """
         removal_values: dict[str, Mapping[str, Any]] = {**coarse(scenario)}
         removal_values.pop(WIRE, None)
@@ -319,10 +349,9 @@ class Points:
     def _seconds_saved(
         self, samples: int, removals: Mapping[str, Mapping[str, Any]]
     ) -> Iterator[tuple[str, float]]:
-        """Simulate removals, and yield name and saved s of each, until the limit is
-        spent.
+        """Simulate removals; yield name and saved s of each, until the limit is spent.
 
-        Savings may be negative.
+        Savings may be negative; they may be of a mechanism that was simulated before.
         """
         seconds_added = self.simulate_point(samples).over
         seconds_per_removal = (
@@ -338,8 +367,10 @@ class Points:
             )
 
     def _slowest_tier(self, samples: int) -> str:
-        """Return the tier of the cable that needs longest for the bytes of the
-        exchange.
+        """Return the tier of the cable that the exchange's bytes keep busy longest.
+
+        ``samples`` must be simulated with all mechanisms and without `WIRE`, whose
+        bytes are those of everything else.
         """
         exchange_cables, wire_free_cables = (
             self._simulated[samples, name].cables for name in ("", WIRE)

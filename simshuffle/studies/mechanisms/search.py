@@ -52,11 +52,11 @@ class SearchCell(NetworkCell):
     exchange.
     """
 
-    # the resolved scenario as plain values, from `prepared`
+    # the resolved scenario as plain values, from `variants.prepare_scenario`
     document: Mapping[str, Any]
-    variant: str  # of the exchange
+    variant: str  # of `VARIANTS`, or `OWN` for the exchange of the scenario
     tolerance: float  # share of the epoch without exchange that counts as nothing
-    baseline_s: float  # s of that epoch
+    baseline_s: float  # s of the epoch without exchange
     baseline_half_width_s: float = 0.0  # s, half of its 95 % interval
     # s of one core, by the costs of runs, that the simulations may take; infinite: the search goes
     # on until the number of samples is known exactly
@@ -83,9 +83,11 @@ class SearchCell(NetworkCell):
 
     @cached_property
     def cost(self) -> float:
-        """Return the s of simulations on one core, at the number of samples that closed
-        forms say; an exact search begins with few samples, for which many iterations
-        are simulated.
+        """Estimate the s of one core that the search takes.
+
+        That is the limit, or the cost of one window if that is more. Without a limit,
+        it is that of simulations at the number of samples that closed forms say; the
+        first one has few samples, for which many iterations are simulated.
         """
         max_samples = self.max_samples
         hidden = self.hidden_by_forms(max_samples)
@@ -98,7 +100,10 @@ class SearchCell(NetworkCell):
         return seconds_of_few + (EXACT_TRIALS - 1 + REMOVALS) * seconds
 
     def hidden_by_forms(self, max_samples: int) -> int:
-        """Return the samples of a rank that are hidden by closed forms, at least 1."""
+        """Return the samples of a rank that closed forms hide, 1 to ``max_samples``.
+
+        1 is returned also where none is hidden.
+        """
         allowed = self.tolerance * self.baseline_s
         scenario = with_variant(self.scenario, self.variant, 1, {})
         return max(
@@ -115,17 +120,23 @@ class SearchCell(NetworkCell):
 
     @property
     def max_samples(self) -> int:
-        """Return the most samples that a rank can exchange in an epoch."""
+        """Return the most samples that a rank can exchange in an epoch, at least 1.
+
+        They are its shard, or what its host has room for.
+        """
         return most_samples(with_variant(self.scenario, self.variant, 1, {}))
 
     def saved_by_forms(
         self, samples: int, removals: Mapping[str, Mapping[str, Any]]
     ) -> tuple[float, dict[str, float]]:
-        """Return the s that ``samples`` of each rank add by closed forms, and how many
-        of these s each removal saves.
+        """Return what ``samples`` add by closed forms, and what each removal saves.
+
+        Both are s, and may be 0 or below. ``removals`` are values of the scenario by
+        name; the savings have the same names.
         """
 
         def added(changes: Mapping[str, Any]) -> float:
+            """Return the s that ``samples`` add with ``changes``."""
             scenario = with_variant(self.scenario, self.variant, samples, changes)
             return added_seconds(self._bounds_without_exchange, scenario)
 
@@ -135,8 +146,10 @@ class SearchCell(NetworkCell):
         }
 
     def window(self, samples: int, changes: Mapping[str, Any] | None = None) -> Window:
-        """Return the iterations that stand for an epoch with ``samples`` samples of a
-        rank.
+        """Return the iterations that stand for an epoch with ``samples`` of a rank.
+
+        ``changes`` are further values of the scenario. A search without a limit has no
+        use for a window.
         """
         scenario = with_variant(self.scenario, self.variant, samples, changes or {})
         size = window_size(scenario, self.limit_s / (TRIALS + REMOVALS))
@@ -154,14 +167,15 @@ class SearchCell(NetworkCell):
 
     @cached_property
     def scenario(self) -> Scenario:
-        """Return the scenario of the search."""
+        """Return the scenario of the search, with its own exchange, read once."""
         return self._run.scenario
 
     def run(self, tell: Tell) -> Outcome:
         """Search the hidden samples, then what ends the hiding.
 
-        The outcome has ``limit``, a row of `limits`, and ``points``, the rows of
-        `points`.
+        The values of the outcome are ``limit``, a row of `limits`, and ``points``, the
+        rows of `points`. Both have the variant as their way: `OWN` for all ways of the
+        scenario.
         """
         scenario = self.scenario
         points = Points(self, tell)
@@ -185,7 +199,7 @@ class SearchCell(NetworkCell):
     def _exact_border(self, points: Points) -> Border:
         """Search the border to a single sample.
 
-        What is tried at last is the next sample, None where all samples are hidden.
+        ``tried`` is the next sample, None where all samples are hidden.
         """
         samples, steady = search_exactly(
             points.added_share, self.tolerance, points.max_samples
@@ -200,7 +214,10 @@ class SearchCell(NetworkCell):
         return Border(samples, low, high, added, steady, exceeding_samples)
 
     def _border(self, points: Points) -> Border:
-        """Search the border approximately, within `SEARCHING` of the limit."""
+        """Search the border approximately, within `SEARCHING` of the limit.
+
+        The first number is simulated whatever it costs.
+        """
         iterations = self.scenario.workload.iterations(self.scenario.world_size, EPOCHS)
         linear_samples = min(iterations // APART, points.max_samples)
         limit = SEARCHING * self.limit_s

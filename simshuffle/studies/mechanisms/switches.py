@@ -22,8 +22,8 @@ from simshuffle.study.options import COMMAND_LINE
 from simshuffle.workload.exchange import ImportanceExchange
 
 Values = dict[str, Any]
-"""An exchange by keys of its schedule and `OWN`; quantities as text, what is not set as
-None.
+"""An exchange by keys of its schedule and `OWN`; quantities as text, None for a key that
+is not set.
 """
 
 OWN = ("selection", "lagging")  # keys of an exchange that are not of its schedule
@@ -55,9 +55,13 @@ class Switch:
 
 
 def flat(exchange: Any) -> Values:
-    """Return the values of a strategy that sends a fraction
-    (`simshuffle.workload.exchange.sending.SendingStrategy`), by keys of its schedule
-    and `OWN`.
+    """Return the values of an exchange by keys of its schedule and `OWN`.
+
+    The key source is left out. ``lagging`` is False where the strategy has no such key.
+
+    Args:
+        exchange: a strategy that sends a fraction
+            (`simshuffle.workload.exchange.sending.SendingStrategy`).
     """
     dumped = exchange.model_dump(mode="json")
     schedule = {
@@ -73,11 +77,11 @@ def flat(exchange: Any) -> Values:
 def make_exchange(
     values: Mapping[str, Any], exchange_fraction: float
 ) -> tuple[ImportanceExchange | None, list[Problem]]:
-    """Make the exchange of these values, or None if there can be no such exchange, with
-    its problems.
+    """Make the exchange of these values; or return None and why there is none.
 
-    One class does for all: partial local shuffle is importance exchange with random
-    samples, and importance pair is importance exchange with another schedule.
+    A key of the schedule that is None gets its default. One class does for all: partial
+    local shuffle is importance exchange with random samples, and importance pair is
+    importance exchange with another schedule.
     """
     schedule = {
         key: value
@@ -91,14 +95,18 @@ def make_exchange(
 
 
 def differences(start: Values, end: Values) -> list[Switch]:
-    """Return the keys in which two exchanges differ, in `ORDER`."""
+    """Return a switch for each key in which two exchanges differ, in `ORDER`.
+
+    Both have the keys of `flat`.
+    """
     keys = dict.fromkeys([*ORDER, *start])
     return [Switch(key, start[key], end[key]) for key in keys if start[key] != end[key]]
 
 
 def position(switches: Sequence[Switch], start: Values, switch_state: State) -> Values:
-    """Return the values of the exchange with the switches on that ``switch_state`` has
-    on.
+    """Return the values of the exchange whose switches are on as in ``switch_state``.
+
+    Switches that are off, and all other keys, have the value of ``start``.
     """
     return {
         **start,
@@ -113,11 +121,11 @@ def position(switches: Sequence[Switch], start: Values, switch_state: State) -> 
 def corners(
     switches: Sequence[Switch], start: Values, exchange_fraction: float
 ) -> dict[State, ImportanceExchange]:
-    """Make the exchange of every combination of switches that there can be.
+    """Make the exchange of every combination of switches that can be; leave out others.
 
     Raises:
-        InputError: there are more than `MOST` switches, or none; or no order of them
-            leads from the start to the end.
+        InputError: there are more than `MOST` switches, or none; all switches on give
+            no valid exchange; or no order of them leads from the start to the end.
     """
     if not switches:
         rule = "must differ from the start in how samples are exchanged"
@@ -213,12 +221,12 @@ def name_option(option: str, problems: Sequence[Problem]) -> list[Problem]:
 
 
 def read(text: str) -> Any:
-    """Return the value that `write_value` wrote."""
+    """Return the value that `write_value` wrote: None for 'default', else as YAML."""
     return None if text == "default" else read_value(text, "meta.json: asked")
 
 
 def write_value(value: Any) -> str:
-    """Return the text of a value as it stands in a scenario file."""
+    """Return the text of a value as it stands in a scenario file, 'default' for None."""
     if value is None:
         return "default"
     return str(value).lower() if isinstance(value, bool) else str(value)
@@ -229,12 +237,12 @@ State = tuple[bool, ...]  # for each switch whether it is on
 
 
 def word(switch_state: State) -> str:
-    """Return ``switch_state`` as a word of 0 and 1."""
+    """Return ``switch_state`` as a word of 0 and 1, a letter for each switch."""
     return "".join(str(int(is_on)) for is_on in switch_state)
 
 
 def state(word: str) -> State:
-    """Return the state that ``word`` stands for."""
+    """Return the state that a word of 0 and 1 stands for, the inverse of `word`."""
     return tuple(letter == "1" for letter in word)
 
 
@@ -247,15 +255,15 @@ def step_weights(feasible: Collection[State]) -> dict[tuple[State, int], float]:
     """Return the share of the possible orders of switching that take each step.
 
     A step is a state and the index of the switch that is turned on in it; an order goes
-    from all off to all on, through states in ``feasible`` alone. Steps of no order are
-    left out; {} if no order is possible. The mean over such orders is the Shapley value
-    of games under precedence constraints (Faigle and Kern, Int. J. Game Theory 21,
-    1992, 249-266); without constraints it is the Shapley value.
+    from all off to all on, through states in ``feasible`` alone. Shares are above 0 and
+    up to 1. Steps of no order are left out; {} if no order is possible. The mean over
+    such orders is the Shapley value of games under precedence constraints (Faigle and
+    Kern, Int. J. Game Theory 21, 1992, 249-266); without constraints it is the Shapley
+    value.
     """
     states = sorted(set(feasible), key=sum)
-    # number of ways from all off to a state, and from it to all on
-    orders_before = dict.fromkeys(states, 0)  # orders from the start to a state
-    orders_after = dict.fromkeys(states, 0)  # orders from a state to the end
+    orders_before = dict.fromkeys(states, 0)  # orders from all off to a state
+    orders_after = dict.fromkeys(states, 0)  # orders from a state to all on
     num_switches = len(states[0]) if states else 0
     if (False,) * num_switches not in orders_before or (
         True,
@@ -285,8 +293,10 @@ def step_weights(feasible: Collection[State]) -> dict[tuple[State, int], float]:
 
 
 def shapley(values: Mapping[State, Floats]) -> list[Floats]:
-    """Return the Shapley value of each switch, from the values of the feasible states,
-    all of one shape.
+    """Return the Shapley value of each switch, from the values of the feasible states.
+
+    All are arrays of one shape, such as (seeds,). They are 0 if no order is possible;
+    ``values`` must not be empty.
     """
     num_switches = len(next(iter(values)))
     contribution_of_switch = [
@@ -305,7 +315,8 @@ def contributions(switches: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     """Return what every switch adds to every label: columns `CONTRIBUTIONS`.
 
     A last row of each label has all switches together. Values are s, mean over seeds;
-    shares are of the change of the epoch.
+    NaN for a switch that cannot be first, or last. Shares are of the change of the
+    epoch, NaN where that is 0.
     """
     keys = [str(key) for key in switches["switch"]]
     start = (False,) * len(keys)
@@ -334,8 +345,10 @@ def contributions(switches: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
 def changes(
     switches: pd.DataFrame, runs: pd.DataFrame, alone_rows: pd.DataFrame
 ) -> pd.DataFrame:
-    """Return the change by every value that was simulated alone, against its base:
-    columns `CHANGES`.
+    """Return the change by every value that was simulated alone: columns `CHANGES`.
+
+    It is against the run of its base and seed: all switches off ('start') or on
+    ('end').
     """
     count = len(switches)
     base_of = {"start": "0" * count, "end": "1" * count}
@@ -359,7 +372,10 @@ def changes(
 
 
 def _by_state(rows: pd.DataFrame) -> dict[State, Floats]:
-    """Return the seconds (seeds,) of one label by state, from rows of table ``runs``."""
+    """Return the seconds (seeds,), seeds ascending, of one label by state.
+
+    ``rows`` are those of the label in table ``runs``.
+    """
     seconds_by_word = rows.pivot(index="seed", columns="state", values="seconds")
     return {
         state(str(word)): seconds_by_word[word].to_numpy()
@@ -370,8 +386,9 @@ def _by_state(rows: pd.DataFrame) -> dict[State, Floats]:
 def _step(
     values: Mapping[State, Floats], switch_state: State, switch_index: int
 ) -> float:
-    """Return the mean change by a switch that is turned on in ``switch_state``; nan if
-    there is no such step.
+    """Return the mean change by a switch that is turned on in ``switch_state``.
+
+    NaN if that state, or the next one, cannot be.
     """
     is_feasible = (
         switch_state in values and _turn_on(switch_state, switch_index) in values

@@ -149,8 +149,10 @@ NAMES = {
 
 
 def title_of(way: str, titles: Mapping[str, str]) -> str:
-    """Return the title of an exchange mode in texts and figures; ``titles`` has those
-    of the scenario's exchange.
+    """Return the title of a way (of `NAMES`) in texts and figures.
+
+    'own: TITLE' for an own way, or 'the scenario's own' where ``titles`` lacks it; else
+    'other: NAME'.
     """
     if way in OWN_WAYS:
         return f"own: {titles[way]}" if way in titles else NAMES[way]

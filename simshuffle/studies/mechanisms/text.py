@@ -23,12 +23,15 @@ from simshuffle.studies.mechanisms.tables import (
 from simshuffle.study.study import Tables
 
 SHOWN = ("EXCHANGE", "GE+WU", "IMPT", "I/O")
-LEAST = 5e-4  # changes in s that are printed as 0
+LEAST = 5e-4  # s; a label that changes by no more has no column
 LEAST_SAVED = 0.05  # ms; a removal that saves less saves nothing
 
 
 def ablation_parts(tables: Tables) -> Iterator[str | Table]:
-    """Yield the texts and tables of an ablation in order, from all its tables."""
+    """Yield the texts and tables of an ablation in order, from all its tables.
+
+    The last texts name switches that cannot be switched first, or last.
+    """
     contribution_rows = tables["contributions"]
     change_rows = tables["changes"]
     epochs = tables["runs"][tables["runs"]["label"] == WHOLE]
@@ -58,7 +61,11 @@ def ablation_parts(tables: Tables) -> Iterator[str | Table]:
 
 
 def _steps(switches: pd.DataFrame, contribution_rows: pd.DataFrame) -> Iterator[Table]:
-    """Yield two tables of switches: change of the epoch, and change of each label."""
+    """Yield two tables of switches: change of the epoch, and change of labels.
+
+    The labels are `SHOWN` and FW+BW. A label that no switch changes by more than
+    `LEAST` s is left out.
+    """
     values = (switches["start"] + " → " + switches["end"]).set_axis(switches["switch"])
     by_label = contribution_rows.pivot(index="switch", columns="label", values="mean_s")
     epochs = contribution_rows[contribution_rows["label"] == WHOLE].join(
@@ -76,7 +83,7 @@ def _steps(switches: pd.DataFrame, contribution_rows: pd.DataFrame) -> Iterator[
 
 
 def _alone(change_rows: pd.DataFrame) -> Table:
-    """Return the table of values that are set alone, with the change of each label."""
+    """Return the table of values set alone: change of the epoch and of three labels."""
     keys = ["key", "value", "base"]
     by_label = change_rows.pivot(index=keys, columns="label", values="change_s")
     epochs = change_rows[change_rows["label"] == WHOLE].join(by_label, on=keys)
@@ -86,7 +93,7 @@ def _alone(change_rows: pd.DataFrame) -> Table:
 
 
 def _range(table: pd.DataFrame) -> pd.Series[str]:
-    """Return (rows,) texts from the lowest to the highest of the seeds."""
+    """Return (rows,) texts of the seeds' range in s, such as '-0.012 to +0.034'."""
     low, high = (table[name].map("{:+.3f}".format) for name in ("min_s", "max_s"))
     return low + " to " + high
 
@@ -97,8 +104,10 @@ def share(value: float) -> str:
 
 
 def hidden(tables: Tables, titles: Mapping[str, str]) -> Iterator[str]:
-    """Yield for each number of ranks how much of the scenario's own exchange is hidden
-    and what ends the hiding; then the other schedules, and what the answer rests on.
+    """Yield for each number of ranks a sentence on each own way, and one on others.
+
+    A sentence says how much is hidden, and that on an own way what ends the hiding. The
+    last one says what the answer rests on. ``titles`` are those of the own ways.
     """
     limits = tables["limits"]
     for _, rows in limits.groupby("world_size", sort=True):
@@ -136,7 +145,10 @@ def _own_sentence(row: Mapping[Any, Any], titles: Mapping[str, str]) -> str:
 
 
 def _interval(row: Mapping[Any, Any]) -> str:
-    """Return the interval of Q, in parentheses; '' where the number is exact."""
+    """Return the interval of Q in percent, at most 100 %, in parentheses.
+
+    '' where the number is exact. ``samples`` of the row must be above 0.
+    """
     if row["samples_low"] == row["samples_high"]:
         return ""
     fraction = row["exchange_fraction"] / row["samples"]
@@ -184,8 +196,11 @@ def _fractions(limits: pd.DataFrame, way_names: list[str]) -> Table:
 
 
 def _bottlenecks(limits: pd.DataFrame, points: pd.DataFrame) -> Iterator[str | Table]:
-    """Yield for each way and size the samples that are no longer hidden, what they add,
-    and how much of that each removal saves. A removal that saves nothing has no number.
+    """Yield a table with a row for each way and size that does not hide all samples.
+
+    It has the samples that are no longer hidden, what they add, and what each removal
+    saves, in ms. A removal that saves less than `LEAST_SAVED` ms has no number. If all
+    samples are hidden everywhere, a sentence is yielded in its place.
     """
     removed = points[points["removed"] != ""]
     keys = ["way", "world_size"]

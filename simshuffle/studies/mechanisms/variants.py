@@ -27,6 +27,7 @@ INSTANT_WRITES = {"cluster.ssd.write_bandwidth": "1000000 PB/s"}
 ALL_IN_MEMORY = dict.fromkeys(
     ("cluster.memory.capacity", "cluster.memory.page_cache"), "1000000 PB"
 )
+# a random permutation and a message of decoded samples for every iteration
 FRESH = {
     "partner_lifetime": "iteration",
     "samples_per_message": "iteration",
@@ -50,7 +51,7 @@ are; wire: no host work, no barriers, instant writes; decoded samples, a random
 permutation for every iteration. Importance is always lagging, for its measurement is no
 exchange.
 """
-OWN = "own"  # that of the scenario itself
+OWN = "own"  # the variant of the scenario itself
 BARRIERS, HOST_WORK, WRITES = "barriers", "host work", "storage writes"
 WIRE, WAITING = "wire", "no overlap"
 READS = "storage reads"
@@ -62,8 +63,18 @@ the page cache.
 def with_variant(
     scenario: Scenario, variant: str, samples: int, changes: Mapping[str, Any]
 ) -> Scenario:
-    """Return ``scenario`` with an exchange of that variant, in which each rank sends
-    ``samples`` samples, and further values.
+    """Return ``scenario`` with an exchange of that variant.
+
+    Each rank sends ``samples`` samples an epoch. Importance is always lagging.
+
+    Args:
+        scenario: for `OWN`, with an exchange that has a fraction.
+        variant: of `VARIANTS`, or `OWN`, which keeps the exchange of the scenario.
+        samples: of a rank.
+        changes: further values, by dotted key; they override those of the variant.
+
+    Raises:
+        ScenarioError: a value is not valid, or so many samples do not fit on a host.
     """
     variant_values: dict[str, Any] = {}
     if variant == OWN:
@@ -82,7 +93,8 @@ def with_variant(
 def coarse(scenario: Scenario) -> dict[str, dict[str, Any]]:
     """Return the values that remove each mechanism that costs anything, by its name.
 
-    The wire is always among them.
+    Values are by dotted key of the scenario. The wire is always among them, and the
+    last; storage reads never are.
     """
     schedule = _schedule(scenario)
     removals: dict[str, dict[str, Any]] = {}
@@ -102,13 +114,13 @@ def coarse(scenario: Scenario) -> dict[str, dict[str, Any]]:
 
 
 def work(scenario: Scenario, small: float = 0.0) -> dict[str, dict[str, Any]]:
-    """Return the values that remove each kind of host work, by its key.
+    """Return the values that remove each kind of host work, by its key, as in `WORK`.
 
     Kinds without cost are left out, and those that cost no more than a share ``small``
-    of the costliest. Those under `HOST_WORK` remove all kinds returned. {} if none
-    costs anything.
+    of the costliest. Before them, under `HOST_WORK`, are the values that remove all
+    kinds returned. {} if none costs anything.
     """
-    charged_seconds = _costs(scenario)
+    charged_seconds = work_costs(scenario)
     costs = {
         key: value
         for key, value in charged_seconds.items()
@@ -136,8 +148,12 @@ def _schedule(scenario: Scenario) -> MessageSchedule:
     return schedule
 
 
-def _costs(scenario: Scenario) -> dict[str, float]:
-    """Return the seconds a sample of each key of `WORK`, as they are charged at most."""
+def work_costs(scenario: Scenario) -> dict[str, float]:
+    """Return the seconds a sample of each key of `WORK`, in that order.
+
+    Drawing is counted for all ranks of a permutation, which is the most that it can
+    cost.
+    """
     costs = asdict(host_work(_schedule(scenario), scenario.workload.dataset))
     return {
         **{key: costs[key] for key in WORK},
@@ -146,10 +162,11 @@ def _costs(scenario: Scenario) -> dict[str, float]:
 
 
 def _weightless(scenario: Scenario) -> dict[str, Any]:
-    """Return values that send decoded samples of one byte, with all other costs;
-    latencies stay.
+    """Return values that send decoded samples of one byte, at unchanged host work.
+
+    Latencies of messages stay.
     """
-    costs = _costs(scenario)
+    costs = work_costs(scenario)
     host_work_values = {
         f"{_KEY}.{key}": f"{costs[key]!r} s" for key in ("decode", "pickle", "write")
     }
@@ -166,7 +183,7 @@ follow.
 """
 
 
-HALF_WIDTH = "half_width"
+HALF_WIDTH = "half_width"  # a key of outcomes, see `measure_epoch`
 
 
 class WarmCell(RunCell):
@@ -180,7 +197,7 @@ class WarmCell(RunCell):
         return frozenset()
 
     def run(self, tell: Tell) -> Outcome:
-        """Simulate the second epoch, and return its seconds."""
+        """Simulate the second epoch, and return `measure_epoch` of it as the values."""
         return Outcome(measure_epoch(warm_epoch(self.scenario, tell)))
 
 
@@ -190,8 +207,11 @@ def warm_epoch(scenario: Scenario, tell: Tell | None = None) -> Timeline:
 
 
 def seconds(timeline: Timeline) -> dict[str, float]:
-    """Return the seconds of the second epoch: the whole, and each of the papers'
-    labels, mean over ranks.
+    """Return the seconds of the second epoch, and of each of the papers' labels in it.
+
+    The epoch, under `report.WHOLE`, is from the first start to the last end of all
+    ranks, or the sum of its labels if iterations were left out. Labels are means over
+    ranks, and add up to the epoch; one that does not occur has 0 s.
     """
     epochs = report.epochs(timeline)
     parts = report.book_as_papers(report.breakdown(timeline))
@@ -216,5 +236,5 @@ def measure_epoch(timeline: Timeline) -> dict[str, float]:
 
 
 def prepare_scenario(scenario: Scenario) -> Scenario:
-    """Return ``scenario`` without sweep and of two epochs."""
+    """Return ``scenario`` without sweep and of two epochs; nothing is checked again."""
     return scenario.model_copy(update={"sweep": {}, "epochs": EPOCHS})

@@ -35,25 +35,26 @@ CONFIDENCE = 0.95
 class Window:
     """The iterations that stand for an epoch."""
 
-    scenario: Scenario  # of so many iterations an epoch, without tolerance
-    iterations: int
-    epoch_iterations: int  # iterations of the epoch
+    scenario: Scenario  # of so many iterations an epoch; its time_tolerance is 0
+    iterations: int  # of the window
+    epoch_iterations: int  # of the whole epoch
 
     @property
     def left_out(self) -> int:
-        """Return the number of iterations that are not simulated."""
+        """Return the number of iterations that are not simulated; 0 for a whole epoch."""
         return self.epoch_iterations - self.iterations
 
     @property
     def cost(self) -> float:
-        """Return the s of one core that the simulation of the window takes."""
+        """Estimate the s of one core that the simulation of the window takes."""
         return effort(self.scenario).seconds
 
 
 def window_size(scenario: Scenario, seconds_of_core: float) -> int:
-    """Return the iterations that take ``seconds_of_core`` s to simulate.
+    """Return how many iterations can be simulated in ``seconds_of_core`` s of one core.
 
-    They are from `FEWEST` to `MOST`, or all iterations where few would be left out.
+    They are from `FEWEST`, however long these take, to `MOST`. They are all iterations
+    of the epoch where few would be left out.
     """
     total_iterations = scenario.workload.iterations(scenario.world_size, EPOCHS)
     seconds_of_fewest, seconds_of_double = (
@@ -74,8 +75,10 @@ def window_size(scenario: Scenario, seconds_of_core: float) -> int:
 
 
 def window_of(scenario: Scenario, iterations: int) -> Window:
-    """Return the window of so many iterations; of each rank's samples as large a part
-    is sent as in the epoch, rounded to whole samples.
+    """Return the window of so many iterations; the whole epoch if it has no more.
+
+    Data set and caches shrink with it. Of each rank's samples as large a part is sent
+    as in the epoch, rounded to whole samples, at least one.
     """
     total_iterations = scenario.workload.iterations(scenario.world_size, EPOCHS)
     exact = scenario.model_copy(update={"time_tolerance": 0.0})
@@ -99,7 +102,8 @@ class SimulatedWindow:
 
     timeline: Timeline
     epoch_seconds: float  # of the window
-    iteration_seconds: Floats  # (iterations,) mean over ranks
+    # (iterations,) s of phases that exclude one another, mean over ranks
+    iteration_seconds: Floats
 
 
 def simulate_window(window: Window, tell: Tell | None = None) -> SimulatedWindow:
@@ -116,14 +120,15 @@ def added(
 ) -> ExchangePoint:
     """Return what ``samples`` of each rank add to the epoch (s), with its half width.
 
-    Of a window, the mean difference of its steady iterations stands for those left out;
-    the half width is the 95 % interval of `PARTS` means, 0 for a whole epoch.
+    Of a window, the mean difference of its steady iterations stands for those left out.
+    The half width is half of the 95 % interval (Student's t) from `PARTS` means. It is
+    0, and nothing is scaled, for a whole epoch.
 
     Args:
-        window: the iterations that were simulated.
+        window: the iterations that were simulated, with an exchange.
         samples: samples of a rank in the epoch, to which the window's are scaled.
         exchanged: the window with an exchange.
-        baseline: the window without.
+        baseline: the window of as many iterations without.
     """
     over = exchanged.epoch_seconds - baseline.epoch_seconds
     if not window.left_out:

@@ -38,7 +38,7 @@ class SweepCell(PlainCell):
     """The closed forms of all points."""
 
     document: Mapping[str, Any]  # the resolved scenario as plain values, without sweep
-    # strategies as plain values, by name and world size
+    # strategies as plain values, by world size, then by name
     points: Mapping[int, Mapping[str, Mapping[str, Any]]]
     label = SWEEP
 
@@ -55,8 +55,10 @@ class SweepCell(PlainCell):
     def run(self, tell: Tell) -> Outcome:
         """Return the rows of the tables `points` and `communication`.
 
-        Speedup and efficiency of a possible point are against one GPU with data
-        parallelism. The outcome has both lists, in the order of world sizes.
+        They are lists under these names in the values of the outcome, in the order of
+        ``points``. Speedup and efficiency are against one GPU with data parallelism.
+        The row of an impossible point lacks the columns of its times, and it has no
+        communication.
         """
         scenario = from_dict(self.document, self.label)
         single_gpu_row, _ = OracleMachine(scenario, 1).point(
@@ -121,14 +123,14 @@ class StepCell(PlainCell):
         load_model(Fluid())
 
     def run(self, tell: Tell) -> Outcome:
-        """Return the s of the step, by closed form and simulated."""
+        """Return the values ``step_closed_s`` and ``step_fluid_s``, the s of one step."""
         machine = OracleMachine(from_dict(self.document, self.label), self.world_size)
         closed, fluid = machine.simulated(strategy_of(self.strategy))
         return Outcome({"step_closed_s": closed, "step_fluid_s": fluid})
 
 
 def closed_forms(oracle: Oracle, outcomes: Outcomes) -> dict[str, Cell]:
-    """Return the cell of all points."""
+    """Return the one cell of all points, by its name `SWEEP`."""
     points = {
         size: {candidate.name: candidate.plain for candidate in strategies}
         for size, strategies in oracle.points.items()
@@ -137,7 +139,7 @@ def closed_forms(oracle: Oracle, outcomes: Outcomes) -> dict[str, Cell]:
 
 
 def simulations(oracle: Oracle, outcomes: Outcomes) -> dict[str, Cell]:
-    """Return a cell for each point that is simulated and possible."""
+    """Return a cell for each possible point that is simulated, by its name."""
     possible = {
         (row["strategy"], row["world_size"])
         for row in outcomes[SWEEP].values["points"]
@@ -155,9 +157,9 @@ def simulations(oracle: Oracle, outcomes: Outcomes) -> dict[str, Cell]:
 def collect(oracle: Oracle, outcomes: Outcomes) -> Tables:
     """Return the stored tables, from the outcomes of all cells.
 
-    A simulated epoch is the closed form with its step replaced; only possible points
-    are among the simulated and the measured ones. Accuracy is 1 less the relative
-    error.
+    A simulated epoch is the closed form with its step replaced. Impossible points are
+    left out of the simulated and the measured ones, and so are simulations without
+    outcome. Accuracy is 1 less the relative error, and may be negative.
     """
     sweep_values = outcomes[SWEEP].values
     by_key = {
@@ -222,12 +224,18 @@ def facts_of(oracle: Oracle) -> dict[str, Any]:
 
 
 def model_error(tables: Tables) -> dict[str, Any]:
-    """Return how far an iteration of the best point may be off (90 %, s), by the errors
-    of laws like its own where machines were measured, and how sure it is that it is
-    faster than the next point on as many ranks.
+    """Return how far the best point may be off, and how sure it is the fastest.
 
-    Both have one error where one mechanism is behind them, else two that are
-    independent. Inputs are taken as they are given. {} where nothing fits.
+    The errors are those of laws like its own where machines were measured. Points of
+    one mechanism have one error, those of two have independent ones. Inputs are taken
+    as they are given.
+
+    Returns:
+        ``strategy``; ``law``, its mechanism in words; ``iteration_s``, if it never
+        waits for samples, and ``low_s`` and ``high_s``, the 90 % interval. With another
+        point on as many ranks also ``second``, its name; ``shared``, whether both have
+        one error; and ``faster``, the probability that the best is faster, ties counted
+        half. {} where nothing fits.
     """
     fitting = usable(tables["points"])
     if fitting.empty:
@@ -250,6 +258,7 @@ def model_error(tables: Tables) -> dict[str, Any]:
         _epochs(row, size) for row in (first, slower_rows[0])
     )
     shared = law == _mechanism(slower_rows[0])
+    # with independent errors every quantile of the first meets every one of the second
     first_epochs = first_epochs if shared else first_epochs[:, None]
     faster = float(
         (first_epochs < second_epochs).mean()
@@ -272,16 +281,19 @@ def _mechanism(row: Mapping[Any, Any]) -> str:
 
 
 def _epochs(row: Mapping[Any, Any], size: int) -> Floats:
-    """Return the s of the epoch of a point, (len(SHARES),), its loop off by each of the
-    errors; reading is as predicted, and a step follows it.
+    """Return the epoch (s) of a point at each of `SHARES` of its error, (len(SHARES),).
+
+    The loop is off by the error; reading is as predicted, and a step follows it.
     """
     loops = row["loop_s"] * np.exp(residuals().quantiles(_mechanism(row), size, SHARES))
     return np.asarray(np.maximum(loops, row["io_s"] + loops / row["iterations"]))
 
 
 def _of_content(document: Mapping[str, Any]) -> Any:
-    """Return the part of a scenario that decides the outcome: no name, and of a file
-    its contents alone.
+    """Return the part of a scenario that decides the outcome.
+
+    Left out are its name, description, world size and number of epochs; a file counts
+    by its contents alone.
     """
     left_out = {"name", "description", "world_size", "epochs"}
     return by_content(

@@ -35,7 +35,7 @@ TIMES = {
 """Parts of a column from its foot on, and their colours."""
 MEMORY_COLOURS = ("#4477AA", "#66CCEE", "#AA3377", "#228833", "#BBBBBB")
 SCALES, COLUMNS, ROWS = 4, 20, 18
-"""Most scales and columns of the first figure, and rows of the second."""
+"""Most scales, and about the most columns, of the first figure; most rows of the second."""
 CUT = 3.0
 """A column is cut at so many times the highest of the fastest ones."""
 UNSEEN = 0.01
@@ -44,8 +44,10 @@ NOTHING = "nothing fits"
 
 
 def times_chart(tables: Tables) -> Chart:
-    """Return the chart of the time of an iteration in ms: a column for each strategy,
-    by number of GPUs; over a column how close it comes to the measured time.
+    """Return the chart of the time of an iteration in ms, from all tables.
+
+    A column for each of `shown_points`, by number of GPUs; over a column the accuracy
+    of the epoch in percent, if it was measured. If no point is shown, it says so.
     """
     displayed_points = shown_points(tables["points"], tables["measured"]).reset_index(
         drop=True
@@ -64,7 +66,10 @@ def times_chart(tables: Tables) -> Chart:
 
 
 def parts_of(points: pd.DataFrame) -> pd.DataFrame:
-    """Return the seconds of an iteration in the parts of `TIMES`, a row for each point."""
+    """Return the s of a mean iteration in the parts of `TIMES`: a row for each point.
+
+    Columns are the names of the parts; the index is that of ``points``.
+    """
     return pd.DataFrame(
         {
             label: points[list(names)].sum(axis=1) / points["iterations"]
@@ -74,11 +79,14 @@ def parts_of(points: pd.DataFrame) -> pd.DataFrame:
 
 
 def shown_points(points: pd.DataFrame, measured: pd.DataFrame) -> pd.DataFrame:
-    """Return the points of the first figure: of a few scales, the fastest of each kind,
-    and all that were measured.
+    """Return the points of the first figure, in the order of ``points``.
 
-    Scales are those that were measured, or as many as there is width for, evenly from
-    the smallest to the largest at which something fits.
+    At each of up to `SCALES` world sizes they are the fastest usable points of each
+    kind, as many as there is width for, and the possible points that were measured.
+
+    The world sizes are those that were measured; if none was, those at which something
+    fits. Of more than `SCALES` the smallest, the largest and some evenly between are
+    shown.
     """
     fitting = usable(points)
     keys = pd.MultiIndex.from_frame(measured[["world_size", "strategy"]])
@@ -104,7 +112,8 @@ def shown_points(points: pd.DataFrame, measured: pd.DataFrame) -> pd.DataFrame:
 def best_of_each(points: pd.DataFrame) -> pd.DataFrame:
     """Return for each scale the fastest point of each kind, alone and with replicas.
 
-    They are in the order of scales, then of time.
+    They are in the order of scales, then of time. ``points`` are possible ones; whether
+    they fit does not count.
     """
     has_replicas = points["replicas"] > 1
     ordered = points.assign(divided=has_replicas).sort_values(
@@ -116,8 +125,11 @@ def best_of_each(points: pd.DataFrame) -> pd.DataFrame:
 
 
 def _columns(displayed_points: pd.DataFrame, measured: pd.DataFrame) -> Panel:
-    """Return the panel with the parts of an iteration as columns, grouped by number of
-    GPUs; columns that are much higher than the fastest ones are cut.
+    """Return the panel with the parts of an iteration as columns, grouped by GPUs.
+
+    A column above `CUT` times the fastest one of any scale is cut, and its ms stand
+    over it. A part that is at most `UNSEEN` of every column is left out. The index of
+    ``displayed_points`` counts from 0.
     """
     groups = displayed_points["world_size"].rank(method="dense") - 1
     # one place for each column, and 0.8 more between scales
@@ -175,9 +187,10 @@ def _columns(displayed_points: pd.DataFrame, measured: pd.DataFrame) -> Panel:
 
 
 def memory_chart(tables: Tables, budget: float | None) -> Chart:
-    """Return the chart of the memory of the fullest GPU at the scale of the best point:
-    a row for each strategy, divided by use, and the budget (bytes), if there is one, as
-    a line.
+    """Return the chart of the memory of the fullest GPU, in GiB, of `memory_rows`.
+
+    A row for each strategy is divided by use, and the budget (bytes) is a line; None
+    for no line. If no point is possible, the chart says that nothing fits.
     """
     rows = memory_rows(tables).reset_index(drop=True)
     height = 0.62 + 0.145 * max(len(rows), 3)
@@ -214,8 +227,9 @@ def memory_chart(tables: Tables, budget: float | None) -> Chart:
 def memory_rows(tables: Tables) -> pd.DataFrame:
     """Return the points of the second figure, least memory first, at most `ROWS`.
 
-    They are the possible points at the scale of the best one, or where they are more
-    than `ROWS` the fastest of each kind.
+    They are the possible points at the scale of the best one, over the budget or not.
+    If there are more than `ROWS`, they are the fastest of each kind. The scale is the
+    largest if nothing fits.
     """
     points = tables["points"]
     size = chosen_scale(tables["recommended"], points)

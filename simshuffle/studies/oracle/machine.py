@@ -54,16 +54,17 @@ ITERATIONS = 64
 
 
 class OracleMachine:
-    """The machine of a scenario with so many ranks on it, and what all strategies have
-    in common there.
+    """The machine of a scenario with so many ranks, and what all strategies share on
+    it.
 
     Attributes:
         scenario: at that world size, with data parallelism; its sweep is not followed.
         bounds: lower bounds of its epoch.
         samples: that a rank trains on in the epoch, in the mean.
-        slowest: what the slowest rank takes for an iteration, over the mean of all.
-        exchange: (len(FRACTIONS),) s an epoch of each exchange fraction, at least; None
-            where no fraction is exchanged.
+        slowest: factor by which the slowest rank takes longer for an iteration than the
+            mean of all.
+        exchange: (len(FRACTIONS),) s an epoch that an exchange of each fraction adds,
+            at least; None where no fraction is exchanged.
     """
 
     def __init__(self, scenario: Scenario, world_size: int) -> None:
@@ -99,7 +100,7 @@ class OracleMachine:
     def communicators(self, parallelism: Parallelism) -> Communicators:
         """Return the groups of ranks that communicate.
 
-        Strategies with groups of one size and equal settings share them.
+        Strategies with groups of one size and equal settings share them; they are kept.
         """
         group_size = parallelism.group_size(self.scenario.world_size)
         strategy_settings = [
@@ -113,8 +114,10 @@ class OracleMachine:
         return self._groups[key]
 
     def step(self, parallelism: Parallelism) -> Step:
-        """Return the step of a mean iteration, whose batch may be smaller as the last
-        one of an epoch is.
+        """Return the step of an iteration with a batch of mean size.
+
+        The mean may be below the batch size, as the last batch of an epoch may be
+        smaller. Layers go together in `MOST_PIECES` pieces at most.
         """
         batch = self.samples / self.bounds.iterations
         return parallelism.step(replace(self.job, batch=batch), MOST_PIECES)
@@ -130,11 +133,11 @@ class OracleMachine:
         return closed, step_seconds(step, communicators, Fluid())
 
     def point(self, name: str, strategy: Parallelism) -> Point:
-        """Return the row of a strategy by closed form, and its communication (s an
-        epoch).
+        """Return the row of a strategy by closed form, and its communication in s an
+        epoch.
 
-        If it is impossible, the row has the first reason and no times, and
-        communication is {}.
+        If it is impossible, ``feasible`` is False, the row has the first reason and no
+        times, and communication is {}.
         """
         batch = self.scenario.workload.local_batch_size
         for problem in strategy.problems(
@@ -150,8 +153,10 @@ class OracleMachine:
         return self.possible(name, strategy, self.communicators(strategy).seconds)
 
     def possible(self, name: str, strategy: Parallelism, seconds_of: Seconds) -> Point:
-        """Return the time and memory of a possible strategy; ``seconds_of`` gives the s
-        of each node of communication, alone on the machine.
+        """Return row and communication of a strategy without a check that it is
+        possible.
+
+        ``seconds_of`` gives the s of each node of communication, alone on the machine.
         """
         describing_columns = self._about(name, strategy)
         epoch_bounds = self.bounds
@@ -205,9 +210,11 @@ class OracleMachine:
         return {**row, **bottleneck(row, sent)}, sent
 
     def hidden_fraction(self, loop: float) -> float | None:
-        """Return Q*, the largest exchange fraction that adds no more than `TOLERANCE`
-        to the loop without exchange (``loop`` s an epoch), and whose bytes the cables
-        carry within it; None where no fraction is exchanged.
+        """Return Q*, the largest exchange fraction that is hidden, from 0 to 1.
+
+        It adds no more than `TOLERANCE` to the loop without exchange (``loop`` s an
+        epoch). With several hosts, their cables carry its bytes within the loop. None
+        where no fraction is exchanged.
         """
         if self.exchange is None:
             return None
@@ -224,8 +231,10 @@ class OracleMachine:
         return min(largest, carried / nbytes)
 
     def _about(self, name: str, parallelism: Parallelism) -> Row:
-        """Return the columns of table `points` that describe a strategy, without its
-        times.
+        """Return the columns of table `points` that describe a strategy, without times.
+
+        With groups that have batches of their own size, the iterations are scaled to as
+        many samples an epoch. ``io_by`` and ``bottleneck`` are ''.
         """
         scenario = self.scenario
         size = scenario.world_size
@@ -270,10 +279,12 @@ def _hidden_step(step: Step, seconds_of: Seconds) -> float:
 
 
 def bottleneck(row: Mapping[str, Any], sent: Mapping[str, float]) -> Row:
-    """Return the largest part of the epoch and its s, as two columns of `points`.
+    """Return the largest part of the epoch: columns ``bottleneck`` and
+    ``bottleneck_s``.
 
-    It is reading, if the loop waits for it; else a part of the loop. Of communication
-    the exposed part is divided by purpose, in proportion to ``sent`` (s an epoch).
+    If the loop waits for reading, it is the resource that reads slowest, with all of
+    its s; else a part of the loop. Of communication the exposed part is divided by
+    purpose, in proportion to ``sent`` (s an epoch).
     """
     if row["input_s"] > 0:
         return {"bottleneck": row["io_by"], "bottleneck_s": row["io_s"]}
@@ -295,10 +306,11 @@ def bottleneck(row: Mapping[str, Any], sent: Mapping[str, float]) -> Row:
 
 
 def _exchange(scenario: Scenario, iterations: int, reduced: float) -> Floats | None:
-    """Return ``exchange`` of `OracleMachine`, extrapolated from a part of the epoch.
+    """Return the s an epoch that each of `FRACTIONS` adds, (len(FRACTIONS),).
 
-    Seconds never fall with the fraction. None with one rank, or if samples are not
-    sent.
+    They are extrapolated from the first `ITERATIONS` iterations, and never fall with
+    the fraction. What other communication hides is not in them. None with one rank, or
+    if the strategy does not send a fraction.
 
     Args:
         scenario: at a world size.

@@ -31,11 +31,13 @@ class _Epoch(BaseModel):
 
 
 def measured_epochs(path: Path | None) -> list[Measured]:
-    """Return strategy, world size and s of each row of a CSV file with the columns
-    `MEASURED`; [] without a file.
+    """Return strategy, world size and s of each row of a CSV file, in its order.
+
+    Its columns are `MEASURED`, in any order. [] without a file.
 
     Raises:
-        InputError: the file cannot be read, or a row is not valid.
+        InputError: the file cannot be read, has other columns or no rows, or a row is
+            not valid.
     """
     if path is None:
         return []

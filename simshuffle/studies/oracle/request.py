@@ -51,7 +51,7 @@ class Named:
 
     name: str  # what tables call it
     strategy: Parallelism  # itself
-    request: str = ""  # what it was asked for as; '' for none in particular
+    request: str = ""  # the name by which it was requested; '' if all were
 
     @property
     def plain(self) -> dict[str, Any]:
@@ -73,8 +73,9 @@ def alone(scenario: Scenario) -> Data:
 
 
 def chosen(scenario: Scenario, world_size: int, names: Sequence[str]) -> list[Named]:
-    """Return the requested strategies at a world size, each once, in the order of the
-    request.
+    """Return the requested strategies at a world size, each once, in requested order.
+
+    Names that no candidate at this world size has are left out.
 
     Args:
         scenario: the training that the strategies divide.
@@ -84,7 +85,8 @@ def chosen(scenario: Scenario, world_size: int, names: Sequence[str]) -> list[Na
             for all.
 
     Raises:
-        InputError: a kind is not known, or its values are not valid.
+        InputError: the kind of a name with values is not known, or the values not
+            valid.
     """
     all_candidates = _all(scenario, world_size)
     if not names:
@@ -142,8 +144,9 @@ def _of_name(
     """Return the strategies that a requested name stands for; [] if it is unknown.
 
     A kind with values is a strategy of its own, under the name of the table if no
-    further values make it differ. Else the candidates of that short name or kind, else
-    the one of that name.
+    further values make it differ. Else the candidates of that short name or kind
+    (behind 'data+' those with replicas), else the one of that name. Case does not
+    count.
     """
     kind_text = name.removeprefix(REPLICAS)
     if ":" in kind_text:
@@ -199,19 +202,19 @@ class Oracle:
     simulate: Sequence[tuple[str, int]]
     measured: Sequence[Measured]  # name, world size and s of measured epochs
     budget: float | None  # bytes of memory of a GPU; None without one
-    budget_from: str  # where that is from
+    budget_from: str  # '--budget-memory', or 'of' the accelerator; '' without one
 
     def named(self, name: str, world_size: int) -> Named:
-        """Return the strategy of that name at a world size."""
+        """Return the strategy of that name at a world size; it must be there."""
         return next(
             candidate for candidate in self.points[world_size] if candidate.name == name
         )
 
 
 def with_exact_gradients(scenario: Scenario) -> Scenario:
-    """Return the scenario with a gradient of 1, 2, 4 or 8 B for each parameter of its
-    layers, from which all strategies are compared; a size that is further off gives a
-    warning.
+    """Return the scenario with a gradient of 1, 2, 4 or 8 B for each parameter.
+
+    A size that is off by more than a share `NOTED` gives a `SimshuffleWarning`.
     """
     model = scenario.workload.model
     exact = model.exact_gradient_size
@@ -243,8 +246,9 @@ def request(
         epochs: measured epochs; None for those in the file that the options name.
 
     Raises:
-        InputError: the layers of the model are not known; a strategy is not; a world
-            size does not fit; the budget is none; or other keys are swept.
+        InputError: the layers of the model are not known; a strategy is not, at any
+            world size; none is possible; a measured name is of several strategies; a
+            world size does not fit; the budget is not above 0; or other keys are swept.
     """
     measured = measured_epochs(options.measured) if epochs is None else epochs
     scenario = scenario_of(options.scenario, options.set)
@@ -353,7 +357,7 @@ def default_sizes(runs: Sequence[Scenario]) -> list[int]:
 
 
 def powers_of_two(scenario: Scenario) -> list[int]:
-    """Return the world sizes that are powers of two, as far as machine and data set go."""
+    """Return powers of two from 1 up to the machine's GPUs and a batch for each rank."""
     workload = scenario.workload
     gpus = scenario.cluster.num_gpus
     filled = max(
@@ -422,8 +426,8 @@ def _added(
     name: str,
     size: int,
 ) -> list[str]:
-    """Add requested points to ``points``, unless they are there, and return their
-    names.
+    """Add requested points to ``points`` in place; return their names, also of known
+    ones.
 
     Raises:
         InputError: the world size does not fit, or there is no such strategy at it.

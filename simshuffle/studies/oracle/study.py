@@ -31,8 +31,9 @@ from simshuffle.study.study import Derived, Result, Study, documents_with_detail
 class OracleFacts(TypedDict):
     """The facts in ``meta.json`` that figures and texts state beside the tables."""
 
-    what: str
-    assumptions: list[str]
+    what: str  # model, machine and batch size
+    assumptions: list[str]  # phrases, which texts list
+    # the budget is left out where there is none
     budget_nbytes: NotRequired[Annotated[float, Field(gt=0, le=LARGEST)]]
     budget_from: NotRequired[str]
 
@@ -43,10 +44,13 @@ _Size = Annotated[int, Field(ge=1)]
 class OracleQuestion(TypedDict):
     """The answers to the options, beside the scenario, as ``meta.json`` holds them."""
 
-    strategies: list[str]
+    strategies: list[str]  # [] for all
+    # those that were looked at; [] in results of earlier versions
     world_sizes: list[_Size]
     budget: str | None
+    # names as they were requested, and world sizes
     simulate: list[tuple[str, _Size]]
+    # the third is the s of the epoch
     measured: list[tuple[str, _Size, Annotated[float, Field(gt=0, le=LARGEST)]]]
 
 
@@ -60,14 +64,18 @@ class OracleMeta(TypedDict):
 
 
 def _figures(result: Result) -> dict[str, Chart]:
-    """Return the charts of times and of memory, by the name of their file."""
+    """Return the charts 'times' and 'memory', by the name of their file without suffix."""
     tables = result.all_tables
     budget = result.meta["says"].get("budget_nbytes")
     return {"times": times_chart(tables), "memory": memory_chart(tables, budget)}
 
 
 def _faults(result: Result) -> Iterator[Problem]:
-    """Yield the problems of tables that lack rows which other tables refer to."""
+    """Yield a problem for each table that does not fit the others.
+
+    There must be points, every possible point must have its numbers, and other tables
+    must be of points that are there.
+    """
     points = result.tables["points"]
     point_keys = set(points[list(KEY)].itertuples(index=False, name=None))
     if not point_keys:

@@ -194,8 +194,10 @@ ALL = 0
 
 
 def usable(points: pd.DataFrame) -> pd.DataFrame:
-    """Return the points that are possible and within the budget, fastest first; of
-    equally fast points the one with the shorter loop, then with less memory.
+    """Return the points that are possible and within the budget, fastest first.
+
+    Without a budget all possible ones fit. Of equally fast points the first is the one
+    with the shorter loop, then with less memory.
     """
     fitting = points["feasible"] & (points["fits"].isna() | (points["fits"] == True))  # noqa: E712
     order = ["epoch_s", "loop_s", "memory_nbytes"]
@@ -205,8 +207,9 @@ def usable(points: pd.DataFrame) -> pd.DataFrame:
 def recommended(points: pd.DataFrame) -> pd.DataFrame:
     """Return the table `RECOMMENDED`: a row for all world sizes, then one for each.
 
-    The first row is that of the world size of the fastest point. A world size without a
-    usable point says the smallest that has one.
+    The first row is that of the world size of the fastest point, with world_size `ALL`.
+    The row of a world size without a usable point has the smallest that has one, if
+    any.
     """
     fitting = usable(points)
     best = fitting["world_size"].iloc[:1].tolist() or points["world_size"]
@@ -225,11 +228,12 @@ def _row(size: int, points: pd.DataFrame, fitting: pd.DataFrame) -> dict[str, An
     """Return a row of `RECOMMENDED`: the fastest point and the margin to the second.
 
     Without fitting points it names the possible point of least memory, if there is one.
+    Columns that do not apply are left out, or ''.
 
     Args:
         size: the world size, or `ALL`.
-        points: the points of the world size.
-        fitting: those that are usable, fastest first.
+        points: the points of the world size; of all for `ALL`.
+        fitting: those that are usable, fastest first; for `ALL` of the best world size.
     """
     row: dict[str, Any] = {
         "world_size": size,
@@ -279,8 +283,9 @@ def clearly(first: dict[Any, Any], second: dict[Any, Any]) -> bool:
 
 
 def nothing_fits(points: pd.DataFrame, budget: float | None) -> Problem | None:
-    """Return the problem where no point is within the budget (bytes); None where one
-    is.
+    """Return the problem where possible points are all over the budget (bytes).
+
+    None if a point is usable, no point is possible, or there is no budget.
     """
     if len(usable(points)):
         return None

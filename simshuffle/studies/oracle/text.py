@@ -26,8 +26,9 @@ Row = Mapping[Any, Any]
 
 
 def parts(tables: Tables, facts: Mapping[str, Any]) -> Iterator[str | Table]:
-    """Yield the best strategies of each scale, from all tables and the facts in
-    ``meta.json``; and why strategies fall out where all do.
+    """Yield the best strategies of each scale, from tables and the facts of a result.
+
+    If no strategy is possible anywhere, why is added.
     """
     points = tables["points"]
     best = tables["recommended"]
@@ -49,8 +50,10 @@ def parts(tables: Tables, facts: Mapping[str, Any]) -> Iterator[str | Table]:
 
 
 def details(tables: Tables, facts: Mapping[str, Any]) -> Iterator[str | Table]:
-    """Yield the chosen scale in full, the strategies that fall out, what was simulated
-    or measured as well, and the assumptions.
+    """Yield the chosen scale in full; what falls out, was simulated, or was measured.
+
+    Of the chosen scale the `FULL` fastest points are shown, over the budget or not. The
+    assumptions come last.
     """
     points = tables["points"]
     best = tables["recommended"]
@@ -87,8 +90,14 @@ def details(tables: Tables, facts: Mapping[str, Any]) -> Iterator[str | Table]:
 def verdict(
     best: pd.DataFrame, facts: Mapping[str, Any], error: Mapping[str, Any] | None = None
 ) -> Iterator[str]:
-    """Yield the best strategy of all scales in words, how far its ``error`` may reach
-    (from ``meta.json``), what to do where nothing fits, and what the answer rests on.
+    """Yield sentences: the best strategy of all scales, and what the answer rests on.
+
+    Between them are the scales where nothing fits, and how far the best may be off.
+
+    Args:
+        best: the table `RECOMMENDED`.
+        facts: in ``meta.json``, `OracleFacts`.
+        error: from `model_error`; None where there is none, which is then said.
     """
     best_of_all, *best_of_sizes = best.to_dict("records")
     if best_of_all["strategy"]:
@@ -114,8 +123,9 @@ def _fastest(row: Row) -> str:
 
 
 def _off(error: Row) -> str:
-    """Return how far the fastest strategy may be off, and how sure it is that it is the
-    fastest.
+    """Return sentences on the ``error`` of the fastest strategy, from `model_error`.
+
+    The second one, how sure it is that it is the fastest, needs another strategy.
     """
     value, low, high = (
         readable(error[f"{name}_s"], Dimension.SECONDS, 3)
@@ -142,10 +152,10 @@ def _off(error: Row) -> str:
 
 
 def _none(row: Row, facts: Mapping[str, Any]) -> str:
-    """Return the sentence on a scale, or all, where nothing fits: what takes least
-    memory.
+    """Return the sentence on a scale, or all, where nothing fits: the least memory.
 
-    It says from which scale on something fits, if there is one.
+    It names the smallest scale at which something fits, or says how to need less. If
+    nothing is possible there, it says where the reasons stand.
     """
     everywhere = row["world_size"] == ALL
     scale = "Nothing" if everywhere else f"On {gpus(row['world_size'])} nothing"
@@ -165,8 +175,9 @@ def _none(row: Row, facts: Mapping[str, Any]) -> str:
 
 
 def chosen_scale(best: pd.DataFrame, points: pd.DataFrame) -> int:
-    """Return the world size that is shown in full: that of the best point, or the
-    largest.
+    """Return the world size that is shown in full: the best point's, or the largest.
+
+    ``best`` is the table `RECOMMENDED`.
     """
     best_size = best.loc[best["world_size"] == ALL, "at"]
     return int(
@@ -175,7 +186,7 @@ def chosen_scale(best: pd.DataFrame, points: pd.DataFrame) -> int:
 
 
 def _scales(points: pd.DataFrame, best: pd.DataFrame) -> Table:
-    """Return the table of scales, a row for each: the best three strategies."""
+    """Return the table of scales, a row each: the `BEST` fastest strategies that fit."""
     title = f"The best {BEST} at each scale: s an epoch, GiB of the fullest GPU"
     table = new_table(title, [], ["GPUs"])
     table.add_column("fastest", no_wrap=True)
@@ -211,7 +222,11 @@ def _scales(points: pd.DataFrame, best: pd.DataFrame) -> Table:
 
 
 def _whole(rows: pd.DataFrame, size: int) -> Table:
-    """Return the table of all ``rows`` of one scale."""
+    """Return the table of all ``rows`` of one scale, which are possible points.
+
+    'sent' is communication, hidden or not; 'other' is waiting for the slowest, the
+    exchange, and the first batch. Q* has a column if any row has it.
+    """
     title = f"{gpus(size)} in full: s an epoch, and GiB of the fullest GPU (! too much)"
     table = new_table(title)
     table.add_column("strategy", no_wrap=True)
@@ -235,7 +250,11 @@ def _whole(rows: pd.DataFrame, size: int) -> Table:
 
 
 def _fallen(unfit_points: pd.DataFrame) -> Table:
-    """Return the table of strategies that fall out: at which scales, and why."""
+    """Return the table of strategies that fall out: at which scales, and why.
+
+    A row is a strategy, with and without replicas, that is impossible, or that does not
+    fit. Scales are the smallest and the largest; the reason is that at the smallest.
+    """
     table = new_table("What falls out, and why")
     for name in ("strategy", "GPUs"):
         table.add_column(name, no_wrap=True)
@@ -254,7 +273,7 @@ def _fallen(unfit_points: pd.DataFrame) -> Table:
 
 
 def gpus(number: float) -> str:
-    """Return a number of GPUs in words."""
+    """Return a number of GPUs in words, such as '8 GPUs'; a fraction is cut off."""
     return f"{int(number)} GPU{'s' if number != 1 else ''}"
 
 

@@ -114,7 +114,7 @@ class OracleOptions(CellOptions):
 
 
 def _refused(result: Result) -> Problem | None:
-    """Return the problem if nothing fits into the memory."""
+    """Return the problem if possible points are all over the memory budget; else None."""
     from simshuffle.studies.oracle.tables import nothing_fits  # noqa: PLC0415 - tables
 
     return nothing_fits(

@@ -35,12 +35,12 @@ class Kind:
     it.
     """
 
-    takes: tuple[str, ...]  # kinds of results; none where it needs none
-    # the figure, as it is declared for the style of now
+    takes: tuple[str, ...]  # kinds of results; () where it needs no result
+    # the figure, in the style that `in_style` has set
     chart: Callable[[Sequence[NamedResult]], Chart]
-    # what it shows: plain values, a row each
+    # the numbers that it shows, as plain values
     table: Callable[[Sequence[NamedResult]], pd.DataFrame]
-    # what has to be said beside the table
+    # sentences that belong beside the table
     notes: Callable[[Sequence[NamedResult]], list[str]] = lambda results: []
 
 
@@ -70,7 +70,10 @@ def format_table(title: str, values: pd.DataFrame) -> Table:
 
 
 def name_column(column: str) -> str:
-    """Return the name of a column for people: 'epoch_s' becomes 'epoch (s)'."""
+    """Return the name of a column for people: 'epoch_s' becomes 'epoch (s)'.
+
+    The end ``_nbytes`` is left out; `WORDS` go before.
+    """
     if column in WORDS:
         return WORDS[column]
     words = column.removesuffix("_nbytes").removesuffix("_s").replace("_", " ")
@@ -78,10 +81,9 @@ def name_column(column: str) -> str:
 
 
 def _cell(column: str, value: Any) -> str:
-    """Format a value: '-' for None and NaN, bytes with a prefix, floats with four
-    digits.
+    """Format a value: '-' for None and NaN, yes or no, floats with four digits.
 
-    ``column`` tells bytes by its end ``_nbytes``.
+    Columns that end in ``_nbytes`` are bytes with a prefix.
     """
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return "-"
@@ -164,8 +166,11 @@ def find_kind(name: str) -> Kind:
 def check_results(name: str, results: Sequence[NamedResult]) -> None:
     """Check that a kind of figure can be drawn from these results.
 
+    Several results are taken only if all are of `RUNS`.
+
     Raises:
-        InputError: there are none, too many, or others than it takes.
+        InputError: there are none, too many, or others than it takes; or there is no
+            such kind of figure.
     """
     figure_kind = find_kind(name)
     verb_of_kind = {

@@ -42,7 +42,11 @@ from simshuffle.study.registry import read_folder
 
 @dataclass(frozen=True)
 class FigureRequest:
-    """A figure that a user asks for. Raises an InputError if there is no such kind."""
+    """A figure that a user asks for.
+
+    Raises:
+        InputError: there is no such kind of figure.
+    """
 
     kind: str  # a name of `KINDS`
     folders: Sequence[Path] = ()  # of the results
@@ -57,11 +61,13 @@ class FigureRequest:
         find_kind(self.kind)
 
     def read(self) -> list[NamedResult]:
-        """Return the results with names that tell their folders apart.
+        """Return the results, in order, with names that tell their folders apart.
+
+        Their ``folder`` is not set.
 
         Raises:
             InputError: one cannot be read, is given twice, or is none that the figure
-                takes.
+                takes; or there are none, or too many.
         """
         resolved_folders = [folder.resolve() for folder in self.folders]
         if repeated := [
@@ -80,7 +86,10 @@ class FigureRequest:
 
 
 def _shortest_distinct_names(folders: Sequence[Path]) -> list[str]:
-    """Return the ends of the paths, with as few parts as make all ends distinct."""
+    """Return the ends of the paths, with as few parts as make all ends distinct.
+
+    If no ends are, whole paths.
+    """
     deepest = max((len(folder.parts) for folder in folders), default=1)
     for count in range(1, deepest + 1):
         names = ["/".join(folder.parts[-count:]) for folder in folders]
@@ -95,7 +104,7 @@ def find_target(request: FigureRequest) -> Path:
     It is ``out``, else KIND.FORMAT in the working directory, as .pdf by default.
 
     Raises:
-        InputError: it cannot, or its suffix is not that of the format.
+        InputError: its suffix is not that of the format, or `check_file` refuses it.
     """
     path = request.out or Path(f"{request.kind}.{request.format or 'pdf'}")
     if request.format and path.suffix != f".{request.format}":
@@ -109,11 +118,12 @@ def find_target(request: FigureRequest) -> Path:
 def draw_figure(
     request: FigureRequest, results: Sequence[NamedResult], path: Path
 ) -> str:
-    """Draw the figure, write it to ``path``, and return its caption: a sentence on what
-    is drawn.
+    """Draw the figure, write it to ``path``, and return its caption's first sentence.
+
+    What is at ``path`` is replaced, without the check of `find_target`.
 
     Raises:
-        InputError: the results have nothing for it.
+        InputError: the results have nothing for it, or TeX cannot measure its texts.
     """
     style = STYLES[request.style]
     signature = sign_figure(
@@ -129,7 +139,11 @@ def draw_figure(
 def describe_figure(
     request: FigureRequest, results: Sequence[NamedResult]
 ) -> list[str | Table]:
-    """Return the table under the figure, and the sentences beside it."""
+    """Return the table under the figure, then the sentences beside it.
+
+    Raises:
+        InputError: the results have nothing for it.
+    """
     kind = find_kind(request.kind)
     title = KINDS[request.kind].partition(";")[0].rstrip(".")
     return [format_table(title, kind.table(results)), *kind.notes(results)]
@@ -138,13 +152,16 @@ def describe_figure(
 def plain_rows_of_figure(
     request: FigureRequest, results: Sequence[NamedResult]
 ) -> list[dict[Any, Any]]:
-    """Return the table under the figure as plain values, a record a row; an empty cell
-    is None.
+    """Return rows of the table under the figure, as values by column; None if empty.
+
+    Raises:
+        InputError: the results have nothing for it.
     """
     return plain_rows(find_kind(request.kind).table(results))
 
 
 DPI = 300
+"""Pixels an inch of a .png, and of pictures inside other formats, as drawn."""
 HEADS = {
     ".png": b"\x89PNG",
     ".pdf": b"%PDF",
@@ -161,7 +178,7 @@ TEX = ("xelatex", "lualatex", "pdflatex")
 
 
 def check_file(path: Path, *, force: bool) -> None:
-    """Check that a figure can be written to ``path``; a figure of ours may be replaced.
+    """Check that a figure can be written to ``path``; ours may be replaced.
 
     Raises:
         InputError: it ends in no format, its folder is not there, a folder or a link is
@@ -190,8 +207,10 @@ def check_file(path: Path, *, force: bool) -> None:
 
 
 def is_drawn_here(path: Path) -> bool:
-    """Return whether a file is a figure in the format of its suffix that says that
-    simshuffle drew it.
+    """Return whether a file is a figure that says that simshuffle drew it.
+
+    False also if it cannot be read, or is of another format than its suffix, one of
+    `HEADS`.
     """
     try:
         content = path.read_bytes()
@@ -209,11 +228,15 @@ def _find_tex() -> str | None:
 
 
 def write(figure: Figure, path: Path, signature: str, enlargement: float = 1.0) -> None:
-    """Write a figure, whole or not at all, ``enlargement`` times as large as drawn,
-    letters and lines too.
+    """Write a figure, whole or not at all, ``enlargement`` times as large as drawn.
 
-    The file holds ``signature``. The same figure gives the same bytes. A .pgf with
-    pictures in it has them as files beside it, as matplotlib writes them.
+    Letters and lines are enlarged, too. The file holds ``signature``, and replaces the
+    one at ``path``. The same figure gives the same bytes. A .pgf with pictures in it
+    has them as files beside it, as matplotlib writes them. For .pdf and .pgf the layout
+    of ``figure`` is frozen in place.
+
+    Raises:
+        InputError: TeX cannot measure the texts of a .pgf.
     """
     style = {**STYLE, **NO_LAYOUT}
     with room_for(path, path.parent) as folder, matplotlib.rc_context(style):
@@ -235,14 +258,14 @@ def _write_png(figure: Figure, path: Path, signature: str, enlargement: float) -
 
 
 def _write_svg(figure: Figure, path: Path, signature: str, enlargement: float) -> None:
-    """Write a .svg as matplotlib does, with width and height multiplied by
-    ``enlargement``.
+    """Write a .svg as matplotlib does; ``enlargement`` multiplies width and height.
 
     What is drawn in it keeps its coordinates, and scales along.
     """
     figure.savefig(path, dpi=DPI * enlargement, metadata=metadata(".svg", signature))
 
     def enlarge(size: re.Match[str]) -> str:
+        """Return width or height, in pt, enlarged."""
         return f'{size[1]}="{float(size[2]) * enlargement:.6g}pt"'
 
     head, tag, after_tag = path.read_text(encoding="utf-8").partition("<svg ")
@@ -252,8 +275,9 @@ def _write_svg(figure: Figure, path: Path, signature: str, enlargement: float) -
 
 
 def _write_pdf(figure: Figure, path: Path, signature: str, enlargement: float) -> None:
-    """Write a .pdf as matplotlib does, on a page that is ``enlargement`` times as
-    large.
+    """Write a .pdf as matplotlib does, on a page ``enlargement`` times as large.
+
+    The layout of ``figure`` is frozen in place.
     """
     _freeze_layout(figure)
     dpi = figure.dpi
@@ -277,9 +301,7 @@ def _write_pdf(figure: Figure, path: Path, signature: str, enlargement: float) -
 
 
 class _EscapingRenderer(_PGF):  # type: ignore[misc]
-    """A renderer that writes what a text says; matplotlib's own takes the text for
-    LaTeX.
-    """
+    """A renderer that writes texts as they are; matplotlib's takes them for LaTeX."""
 
     def draw_text(
         self,
@@ -303,8 +325,12 @@ class _EscapingRenderer(_PGF):  # type: ignore[misc]
 
 
 def _write_pgf(figure: Figure, path: Path, signature: str, enlargement: float) -> None:
-    """Write a .pgf, whose letters are those of the text that includes it, at the sizes
-    of the style.
+    """Write a .pgf with the letters of the text around it, at the style's sizes.
+
+    The layout of ``figure`` is frozen in place.
+
+    Raises:
+        InputError: TeX cannot measure the texts.
     """
     _freeze_layout(figure)
     width, height = figure.get_size_inches()

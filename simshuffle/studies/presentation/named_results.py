@@ -26,22 +26,25 @@ from simshuffle.study.study import Result
 class NamedResult:
     """A result with the name under which a figure shows it."""
 
-    name: str  # of its folder
+    name: str  # end of its folder's path
     result: Result  # itself
-    folder: Path = Path()  # where it is; nothing that is written says so
+    # where it is, if that is needed; no file that is written says so
+    folder: Path = Path()
 
 
 def unsuitable_results(
     rule: str, results: Sequence[NamedResult], remedy: str
 ) -> InputError:
-    """Return the error of results that lack what a figure needs; it says how to get
-    that.
+    """Return the error that ``results`` lack what a figure needs.
+
+    ``rule`` says what that is, and ``remedy`` how to get it.
     """
     names = ", ".join(named_result.name for named_result in results)
     return InputError(Problem("RESULT", rule, names, remedy), "command line")
 
 
 PHASES = ("exchange", "wait_exchange", "exchange_hidden")
+"""Phases of an exchange: shown, waiting for others in it, and hidden behind other work."""
 
 _TIMELINE_COLUMNS = [
     "run",
@@ -56,10 +59,11 @@ _TIMELINE_COLUMNS = [
 
 
 def exchange_phases(result: Result) -> Iterator[pd.DataFrame]:
-    """Yield the exchange rows of a timeline in pieces, with `seed` and `seconds` of
-    each row.
+    """Yield the rows of the timeline in `PHASES`, in pieces that are not empty.
 
-    A row that stands for several iterations counts as often.
+    Beside the columns of the timeline, `seed` is 0 where it has none, and `seconds` is
+    the length of the row (s), times the iterations that it stands for. Run and phase
+    are texts.
     """
     for piece in get_long(result.tables, "timeline").pieces(_TIMELINE_COLUMNS):
         rows = piece[piece["phase"].isin(PHASES)]
@@ -78,10 +82,10 @@ def missing_exchange(results: Sequence[NamedResult]) -> InputError:
 def check_run_count(
     results: Sequence[NamedResult], num_runs: int, max_runs: int
 ) -> None:
-    """Check that there are no more runs than a figure can draw.
+    """Check that a figure can draw so many runs.
 
     Raises:
-        InputError: there are.
+        InputError: there are more than ``max_runs``; it names the results.
     """
     if num_runs > max_runs:
         rule = f"draws at most {max_runs} runs; there are {num_runs}"
@@ -91,10 +95,13 @@ def check_run_count(
 def declared_figure(
     name: str, check: Callable[[Sequence[NamedResult]], Any] = lambda results: None
 ) -> Callable[[Sequence[NamedResult]], Chart]:
-    """Return the function that draws the figure ``name`` which the study of a result
-    declares.
+    """Return a function that draws the figure ``name``, declared by a result's study.
 
-    ``check`` raises InputError where a result has nothing for it.
+    The function draws the first of its results, and no other.
+
+    Args:
+        name: of the figure in the study's ``figures``.
+        check: raises InputError where the results have nothing for it.
     """
 
     def chart(results: Sequence[NamedResult]) -> Chart:
@@ -109,16 +116,18 @@ class RenamedRuns(NamedTuple):
     """A result with its tables, whose runs have names that no other result uses."""
 
     named_result: NamedResult
-    new_names: Mapping[str, str]  # of all runs, by their names in the result
-    # as `simshuffle.report.report` makes it, with or without seeds
+    # by the names of runs in their results; those of the other results too
+    new_names: Mapping[str, str]
+    # epochs, breakdown: as `simshuffle.report.report` makes them, with new names; a column seed
+    # only where the result has one
     epochs: pd.DataFrame
-    breakdown: pd.DataFrame  # its seconds by label and cause
+    breakdown: pd.DataFrame  # seconds by label and cause, mean over ranks
 
 
 def distinguish_runs(results: Sequence[NamedResult]) -> list[RenamedRuns]:
     """Return the results with names of runs that no two of them share.
 
-    The name of its folder stands before a run's name that several results use.
+    A run's name that several results use becomes 'RESULT: RUN'; others stay.
     """
     tables_of_results = [
         _epochs_and_breakdown(named_result.result) for named_result in results
@@ -145,7 +154,7 @@ def distinguish_runs(results: Sequence[NamedResult]) -> list[RenamedRuns]:
 
 
 def _epochs_and_breakdown(result: Result) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return the tables of epochs and of their parts, whose runs are texts."""
+    """Return the tables of epochs and of their seconds by label; their runs are texts."""
     if result.study.kind == "sweep":
         return _divide_sweep(result)
     epochs = result.tables["epochs"]
@@ -160,7 +169,7 @@ def _divide_sweep(result: Result) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return a sweep's one table as the two of a simulation: epochs and breakdown.
 
     A run is called by its label, and by its axes too where labels are not unique.
-    Waiting for 0 s is left out; a single seed has no column.
+    Waiting for 0 s is left out, and so is the column of a single seed.
     """
     table = result.tables["sweep"].rename(columns={"label": "run"})
     table["run"] = table["run"].astype(str)

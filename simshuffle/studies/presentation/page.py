@@ -39,7 +39,10 @@ RESULTS = "simshuffle-results"
 
 
 def render_page(results: Sequence[NamedResult]) -> str:
-    """Return the page of one or more results, as HTML."""
+    """Return the page of one or more results, as HTML.
+
+    Several are compared first, for which their ``folder`` is read again.
+    """
     names = " and ".join(named_result.name for named_result in results)
     if len(results) == 1:
         parts = list(_shortened_sections(results[0]))
@@ -64,7 +67,10 @@ def render_page(results: Sequence[NamedResult]) -> str:
 
 
 def _identity(results: Sequence[NamedResult]) -> str:
-    """Return the fingerprints of the results, which tell whether a page is theirs."""
+    """Return the fingerprints of the results, in order, with spaces between.
+
+    They tell whether a page is theirs.
+    """
     return " ".join(
         str(named_result.result.meta["fingerprint"]) for named_result in results
     )
@@ -78,7 +84,10 @@ def _letter(index: int) -> str:
 
 
 def _head(title: str, results: Sequence[NamedResult]) -> str:
-    """Return the head of the page, whose policy forbids loading and any other script."""
+    """Return the head of the page, whose policy forbids loading and any other script.
+
+    ``title`` is HTML.
+    """
     codes = (_bundle().encode(), _file("page.js").encode())
     digests = [
         base64.b64encode(hashlib.sha256(code).digest()).decode() for code in codes
@@ -117,7 +126,7 @@ def _file(name: str) -> str:
 
 
 def _lead_html(results: Sequence[NamedResult]) -> str:
-    """Return the first paragraph: what the page is, and how a reader uses it."""
+    """Return the first paragraph, as HTML: what the page is, and how a reader uses it."""
     kinds = ", ".join(
         dict.fromkeys(str(named_result.result.meta["kind"]) for named_result in results)
     )
@@ -169,8 +178,9 @@ def _shortened_sections(named_result: NamedResult) -> Iterator[Section]:
 def _full_sections(named_result: NamedResult) -> Iterator[Section]:
     """Yield the sections of a result, with full names of runs.
 
-    Simulations have charts and tables of their own; other studies their listings and
-    declared figures, as pictures where these have over `MOST_ROWS` rows.
+    Results with a breakdown have charts and tables of runs; others their listings and
+    declared figures, as pictures where these have over `MOST_ROWS` rows. A result
+    without verdict has no such section.
     """
     result = named_result.result
     runs = page_parts.scenarios_of_runs(named_result.folder, result)
@@ -196,7 +206,7 @@ def _full_sections(named_result: NamedResult) -> Iterator[Section]:
 
 
 def _picture(name: str, chart: Chart) -> str:
-    """Return a figure with many marks as a picture, as it is in its file."""
+    """Return a figure as an SVG picture inside the HTML, as a result's file has it."""
     figure = paper.draw(chart)
     svg = base64.b64encode(canvas.svg(figure).encode()).decode()
     width = round(96 * 1.7 * figure.get_figwidth())
@@ -210,7 +220,8 @@ def _picture(name: str, chart: Chart) -> str:
 def _compare_results(results: Sequence[NamedResult]) -> Section:
     """Return a section that compares the first result with each later one.
 
-    Results that cannot be compared have the reason.
+    It has a section for each later result, unless there is only one. Results that
+    cannot be compared have the reason. The folders of the results are read again.
     """
     side_a, *later_sides = (
         replace(read_side(named_result.folder), name=named_result.name)
@@ -237,7 +248,7 @@ def _compare_results(results: Sequence[NamedResult]) -> Section:
 
 
 LONGEST_NAME = 100
-_HEAD_BYTES = 8192
+_HEAD_BYTES = 8192  # of a page, among which its identity is looked for
 _IDENTITY = re.compile(f'<meta name="{RESULTS}" content="([^"]*)">')
 
 
@@ -247,11 +258,12 @@ def write_page(
     """Write the page of the results in ``folders`` to ``out``, and return its path.
 
     By default the page is NAME-report.html in the working directory, called after the
-    folders; a page of the same results is replaced. ``force`` replaces any other file.
+    folders. A page of the same results is replaced; with ``force`` any other file, too,
+    but no folder.
 
     Raises:
-        InputError: a folder holds no result or a damaged one, or ``out`` is in the way
-            or in a result folder.
+        InputError: a folder holds no result or a damaged one; or ``out`` is a folder,
+            another file, in a result folder, or in a folder that is not there.
     """
     path = out or Path(default_name(folders))
     problem = ""
@@ -293,8 +305,9 @@ def default_name(folders: Sequence[Path]) -> str:
 
 
 def _check_file(path: Path, results: Sequence[NamedResult], force: bool) -> None:
-    """Check that ``path`` is free, holds the page of these results, or ``force`` is
-    set.
+    """Check that ``path`` is free, holds these results' page, or ``force`` is set.
+
+    The page may be by another version of simshuffle.
 
     Raises:
         InputError: something else is there.

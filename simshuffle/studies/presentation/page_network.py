@@ -13,10 +13,13 @@ import numpy as np
 import pandas as pd
 
 Position = tuple[float, float]
+"""x and y of a node: x from 0 to 1 in rows 1 or more apart, or both around a circle."""
 Cable = tuple[str, str, str]
-"""Both ends of a cable, and its lane among parallel cables."""
+"""Both ends of a cable, and its lane among parallel cables: '#2', or '' for the only one."""
 Link = tuple[str, str, float, float]
-"""A direction of a cable: name, tier, capacity and highest utilisation."""
+"""A direction of a cable: name, tier, capacity (bytes/s), and the mean utilisation of its
+busiest epoch.
+"""
 
 MOST_HOSTS = 48
 """Hosts that are drawn one by one; of more, those of a switch are one."""
@@ -38,7 +41,7 @@ class Line:
     ends: tuple[str, str]  # its nodes
     name: str  # of it, for people
     about: str  # its tier and capacity, for people
-    # place among those between the same nodes, and how many there are
+    # place among the lines between the same nodes, from 0, and how many there are
     lanes: tuple[int, int]
     # names of the directed links from the first end to the second, and back
     links: tuple[list[str], list[str]]
@@ -49,11 +52,11 @@ class Drawing:
     """A network as it is drawn."""
 
     nodes: Mapping[str, Position]  # where each is drawn, by name
-    # what stands in each row, for people, and how high it is
+    # what stands in each row, for people, and its y, lowest first; [] on a circle
     levels: Sequence[tuple[str, float]]
-    kinds: Mapping[str, str]  # of each node
-    lines: Sequence[Line]  # of it
-    # what is drawn as one, and what is left out
+    kinds: Mapping[str, str]  # of each node, such as 'host' or 'storage'
+    lines: Sequence[Line]
+    # sentences on what is drawn as one, and what is left out
     notes: Sequence[str] = field(default=())
     is_round: bool = False  # whether its switches stand on a circle
 
@@ -61,7 +64,8 @@ class Drawing:
 def draw_network(links: pd.DataFrame) -> Drawing | None:
     """Return the drawing of the network of runs on one machine; None without cables.
 
-    Only cables, which are links called A>B, are drawn.
+    Only cables, which are links called A>B or A>B#LANE of a tier X>Y, are drawn; other
+    links are left out. Tier and capacity are those of a link's first row.
 
     Args:
         links: link, tier, capacity (bytes/s), mean_utilisation; rows of any epochs.
@@ -103,12 +107,12 @@ def _natural_order(name: str) -> list[tuple[int, str]]:
 def _merge_cables(
     cables: Mapping[Cable, Sequence[Link]], kinds: dict[str, str], notes: list[str]
 ) -> list[Line]:
-    """Return the lines of the drawing; what is merged or left out is appended to
-    ``notes``.
+    """Return the lines of the drawing, in the order of the cables.
 
-    A line is a cable; of more than `MOST_HOSTS` hosts all of a switch, which become a
-    node in ``kinds``, and of more than `MOST_LINES` cables between switches the
-    parallel ones are one. The `MOST_LINES` busiest lines are drawn.
+    A line is a cable. Of more than `MOST_HOSTS` hosts, all cables of the hosts of a
+    switch are one line, to a node that is added to ``kinds``. Of more than `MOST_LINES`
+    cables between switches, the parallel ones are one. The `MOST_LINES` busiest lines
+    are kept. What is merged or left out is appended to ``notes``.
     """
     hosts = {name for name, kind in kinds.items() if kind == "host"}
     merge_hosts = len(hosts) > MOST_HOSTS
@@ -156,12 +160,12 @@ def _merge_cables(
 def _merge_links(
     key: Cable, directed_links: Sequence[tuple[Link, bool]], lane_order: Sequence[str]
 ) -> Line:
-    """Return the line of a group of links.
+    """Return the line of a group of links; the first gives its tier and capacity.
 
     Args:
         key: both ends of the line, and its lane.
         directed_links: each link, and whether it begins at the first end.
-        lane_order: the lanes between both ends.
+        lane_order: the lanes of the lines between both ends, in the order of drawing.
     """
     a, b, lane = key
     up = [link[0] for link, is_up in directed_links if is_up]
@@ -176,10 +180,10 @@ def _merge_links(
 
 
 def _levels_of_kinds(lines: Iterable[Line], kinds: Mapping[str, str]) -> dict[str, int]:
-    """Return the level of each kind of node: its distance in links from the hosts, at
-    0.
+    """Return the level of each kind of node: its distance in links from hosts, at 0.
 
-    Kinds without a way to hosts stand above these, and storage above all.
+    Without hosts, distances are from the first kind by name. Kinds without a way to
+    hosts stand above the others, and storage above all.
     """
     graph = nx.Graph([(kinds[a], kinds[b]) for a, b in (line.ends for line in lines)])
     first = "host" if "host" in graph else min(graph)
@@ -197,8 +201,9 @@ def _place_nodes(
 ) -> Drawing:
     """Return the drawing, with nodes in rows by level.
 
-    A single level of more than two switches that are linked with one another is a
-    circle. A row is arched if its nodes are linked.
+    If switches have a single level, are more than two, and some are linked with one
+    another, they stand on a circle, without rows. A row is arched if some of its nodes
+    are linked with one another. ``notes`` are those of the drawing.
     """
     kind_of_node = {end: kinds[end] for line in lines for end in line.ends}
     level = _levels_of_kinds(lines, kinds)
@@ -279,7 +284,10 @@ def _place_on_circle(
 
 
 def place_lines(drawing: Drawing) -> list[tuple[Position, Position]]:
-    """Return where each line begins and ends; parallel lines stand side by side."""
+    """Return where each line of the drawing begins and ends, in their order.
+
+    Parallel lines stand side by side in rows, and on one another on a circle.
+    """
     heights = np.array([y for _, y in drawing.nodes.values()])
     # the row of each node; those of a bent row are above its height
     heights_of_rows = [height for _, height in drawing.levels] or [0.0]
@@ -299,15 +307,23 @@ def place_lines(drawing: Drawing) -> list[tuple[Position, Position]]:
 def link_loads(drawing: Drawing, links: pd.DataFrame, pick: int) -> list[list[float]]:
     """Return a row for each line that carried something, the busiest last.
 
-    Columns: line, pick, and for both directions bytes, least and most mean utilisation,
-    and peak. ``links`` are of one epoch of one run, for which ``pick`` stands.
+    Columns: index of the line, ``pick``, and for each direction four numbers: bytes of
+    all its links, least and most mean utilisation of a link, and highest peak. They
+    have three digits. A link without a row carried nothing.
+
+    Args:
+        drawing: of the network.
+        links: of one epoch of one run: link, nbytes, mean_utilisation,
+            peak_utilisation.
+        pick: stands for that run and epoch.
     """
     index = {name: row for row, name in enumerate(links["link"].astype(str))}
     columns = ["nbytes", "mean_utilisation", "peak_utilisation"]
-    # a link without a row carried nothing, as the last one here
+    # (links + 1, 3): a link without a row carried nothing, as the last one here
     values = np.vstack([links[columns].to_numpy(float), np.zeros(3)])
     rows: list[tuple[float, list[float]]] = []
     for line_index, line in enumerate(drawing.lines):
+        # for each direction (its links, 3)
         loads_by_direction = [
             values[[index.get(name, -1) for name in names] or [-1]]
             for names in line.links

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 Spec = Mapping[str, Any]
 """A chart in Vega-Lite."""
 Rows = Sequence[Sequence[Any]]
+"""Rows of a table, with a value for each column."""
 
 
 @dataclass(frozen=True)
@@ -59,17 +60,17 @@ def html_tables(parts: Iterable[str | Table]) -> str:
 
 
 def paragraph(text: str) -> str:
-    """Return a text as a paragraph of HTML."""
+    """Return a text as a paragraph of HTML; it is escaped."""
     return f"<p>{escape(text)}</p>"
 
 
 def bullets(texts: Iterable[str]) -> str:
-    """Return texts as a list of HTML."""
+    """Return texts as a list of HTML; they are escaped."""
     return f"<ul>{''.join(f'<li>{escape(text)}</li>' for text in texts)}</ul>"
 
 
 def details(summary: str, body: str) -> str:
-    """Return HTML that a browser shows when the reader opens ``summary``."""
+    """Return HTML that shows ``body`` (HTML) when the reader opens ``summary`` (text)."""
     return f"<details><summary>{escape(summary)}</summary>{body}</details>"
 
 
@@ -82,8 +83,12 @@ def chart(
 ) -> str:
     """Return a chart in Vega-Lite as HTML; the page's script draws it.
 
-    ``kind`` is its class in the style sheet; ``named_tables`` hold columns and rows of
-    the tables that ``spec`` names.
+    Args:
+        spec: of the chart; NaN is not allowed in it, nor in tables.
+        title: above it, as text.
+        about: a text behind the title.
+        kind: its class in the style sheet.
+        named_tables: columns and rows of the tables that ``spec`` names.
     """
     tables = {
         name: {"columns": columns, "rows": rows}
@@ -99,7 +104,11 @@ def chart(
 
 
 def embed_json(value: Any) -> str:
-    """Return plain values as JSON that cannot end the script around it."""
+    """Return plain values as JSON that cannot end the script around it.
+
+    Raises:
+        ValueError: a number is NaN or infinite.
+    """
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return (
         text.replace("<", "\\u003c")
@@ -110,12 +119,13 @@ def embed_json(value: Any) -> str:
 
 SOURCE = "source"
 MOST_LETTERS = 300
+"""Letters of a value after which it is cut."""
 MOST_RUNS = 60
 """Most runs whose values are checked for warnings."""
 
 
 def scenarios_of_runs(folder: Path, result: Result) -> dict[str, Scenario]:
-    """Return the scenarios of a result's runs, by name.
+    """Return the scenarios of a result's runs, by name, from its folder.
 
     They are {} where it has no scenario, or one that is not valid now.
     """
@@ -127,7 +137,11 @@ def scenarios_of_runs(folder: Path, result: Result) -> dict[str, Scenario]:
 
 
 def parameter_section(result: Result) -> Section:
-    """Return all values of a result's inputs, and the source of each."""
+    """Return the section of all values of a result's inputs, and the source of each.
+
+    A value is cut after `MOST_LETTERS` letters. A document that cannot be parsed is
+    left out.
+    """
     details_of_documents = []
     for file, content in result.documents.items():
         with suppress(SimshuffleError):
@@ -159,11 +173,16 @@ def parameter_section(result: Result) -> Section:
 def list_values(
     value: Any, key: str = "", outer_sources: Sequence[tuple[str, Any]] = ()
 ) -> Iterator[Any]:
-    """Yield key, value and source of each value below the dotted ``key`` of a document,
-    '' for all.
+    """Yield dotted key, value and source ('' if unknown) of each value of a document.
 
-    ``outer_sources``: the sources of the records around it, each with the key of its
-    record.
+    Sources themselves are left out, but not those inside lists. A list of plain values
+    is one value; elements of other lists are numbered from 0.
+
+    Args:
+        value: the document, or a part of it.
+        key: the dotted key of that part; '' for all.
+        outer_sources: the sources of the records around it, outermost first, each with
+            the key of its record.
     """
     if isinstance(value, dict) and value:
         record_source = value.get(SOURCE)
@@ -189,8 +208,10 @@ def list_values(
 
 
 def _find_source(key: str, outer_sources: Sequence[tuple[str, Any]]) -> str:
-    """Return the source of the innermost record that names one for the key; '' if none
-    does.
+    """Return the source of the innermost record that has one for the key, or ''.
+
+    A source that is a text is of all keys in its record. Of a mapping it is that of the
+    longest beginning of the key.
     """
     for record, source in reversed(outer_sources):
         if isinstance(source, str):
@@ -207,7 +228,8 @@ def warning_section(result: Result, runs: Mapping[str, Scenario]) -> Section:
     """Return the section of what may make the numbers wrong.
 
     These are lost and unfinished runs, extrapolated values, and unusual values of the
-    first `MOST_RUNS` runs.
+    first `MOST_RUNS` runs, with at most six names of runs. Runs whose values cannot be
+    checked are left out.
     """
     meta = result.meta
     sentences = ["Unfinished: what is there is shown."] * (
@@ -242,7 +264,7 @@ def warning_section(result: Result, runs: Mapping[str, Scenario]) -> Section:
 
 
 def notes_section(result: Result) -> Section:
-    """Return the section of how runs were computed."""
+    """Return the section of how runs were computed, and whose timelines are kept."""
     timeline_notes = text.describe_timeline(result.meta.get("timeline", "full"))
     return Section(
         "Notes",
@@ -251,7 +273,10 @@ def notes_section(result: Result) -> Section:
 
 
 def provenance_section(meta: Meta) -> Section:
-    """Return the section with fingerprint, versions, command, date and machine."""
+    """Return the section with fingerprint, versions, command, date and machine.
+
+    What ``meta`` lacks is left out.
+    """
     origin = meta.get("made")
     origin = origin if isinstance(origin, dict) else {}
     values = {

@@ -52,12 +52,16 @@ if TYPE_CHECKING:
 MOST_POINTS = 6000
 """Most rows of the chart by iteration."""
 MOST_NETWORKS = 4
+"""Most machines whose network is drawn."""
 _SHOWN = "exchange and wait_exchange"
 
 
 def sections(result: Result, runs: Mapping[str, Scenario]) -> Iterator[Section]:
     """Yield the sections that runs alone have; ``runs`` holds their scenarios by name,
     where known.
+
+    The sections of scaling and of the exchange's tail are left out where there is
+    nothing to show.
     """
     averages = means_of(result)
     yield _breakdown_section(result, averages)
@@ -71,7 +75,8 @@ def _scaling_section(averages: Means) -> Iterator[Section]:
     """Yield a chart of the last epoch's seconds over ranks, if runs differ in their
     number of ranks.
 
-    A line's name is a run's name without its number of ranks.
+    Seconds are means over the seeds. The 95 % interval is over the seeds alone: with
+    one seed there is none. A line's name is a run's name without its number of ranks.
     """
     epochs = last_epochs(averages.epochs).sort_values("world_size", kind="stable")
     if epochs["world_size"].nunique() < 2:
@@ -103,7 +108,9 @@ def _scaling_section(averages: Means) -> Iterator[Section]:
 def _breakdown_section(result: Result, averages: Means) -> Section:
     """Return the section of where the time goes: chart, tables, and 90 % intervals.
 
-    It says how many epochs are not drawn.
+    The chart has the first and the last epoch of each run (`select_epochs`); a note says
+    how many of all it has. The tables have all epochs. The 90 % intervals are there if
+    the result has any.
     """
     bars = charts.select_epochs(averages.epochs)
     labels = booking_of(result.meta)
@@ -141,7 +148,10 @@ def _breakdown_section(result: Result, averages: Means) -> Section:
 def _network_section(result: Result, runs: Mapping[str, Scenario]) -> Section:
     """Return the section of the network: a drawing for each machine, and links by tier.
 
-    At most `MOST_NETWORKS` machines are drawn; of several seeds the first counts.
+    Runs share a machine if their scenarios have one topology. A run whose scenario is
+    not in ``runs`` has a machine of its own. At most `MOST_NETWORKS` machines are drawn;
+    of several seeds the first of each run counts. The mean use of an epoch of which a
+    part was simulated is scaled to all its iterations; the peak is that of the part.
     """
     epochs = result.tables["epochs"]
     notes = []
@@ -171,7 +181,13 @@ def _network_section(result: Result, runs: Mapping[str, Scenario]) -> Section:
 
 
 def _network_html(links: pd.DataFrame, names: list[str], several_machines: bool) -> str:
-    """Return the drawing of a machine as HTML, and sentences on what it leaves out."""
+    """Return the drawing of a machine as HTML, and sentences on what it leaves out.
+
+    ``names`` are the runs on the machine. One sentence takes the place of the drawing
+    where no link is a cable. Where lines times epochs exceed `MOST_ROWS`, only the last
+    epoch of each run is in the drawing; where that is still too many, only of the last
+    runs.
+    """
     drawing = draw_network(links)
     if drawing is None:
         return paragraph(f"{', '.join(names)}: nothing crossed the network.")
@@ -203,7 +219,11 @@ def _network_html(links: pd.DataFrame, names: list[str], several_machines: bool)
 
 
 def _tabulate_tiers(links: pd.DataFrame) -> Table:
-    """Return a table of the last epoch of every run, a row for each kind of link."""
+    """Return a table of the last epoch of every run, a row for each kind of link.
+
+    Bytes are summed over the links of a kind; they are '-' where its unit is not the
+    byte. Utilisation is the mean of all links, that of the busiest, and the peak, in %.
+    """
     rows_of_table = []
     names = links["run"].astype(str)
     last = links[links["epoch"] == links.groupby(names)["epoch"].transform("max")]
@@ -227,12 +247,19 @@ def _tabulate_tiers(links: pd.DataFrame) -> Table:
 
 
 def _format_percent(share: float) -> str:
-    """Format a share in % with three digits; '< 0.001 %' below that."""
+    """Format a share in % with three digits; '< 0.001 %' below that, for 0 and NaN,
+    too.
+    """
     return f"{100 * share:.3g} %" if share >= 1e-5 else "< 0.001 %"
 
 
 def _tail_section(result: Result) -> Iterator[Section]:
-    """Yield how ranks differ in the exchange, if any run has one."""
+    """Yield the section on how ranks differ in the exchange, if any run has one.
+
+    Exchange outside of all iterations (iteration 0) is left out of the chart and of the
+    table over iterations. Of several seeds the lowest in the result counts. Without a
+    timeline there is no table over ranks.
+    """
     iterations = result.tables["iterations"]
     exchange_rows = iterations[
         iterations["phase"].isin(list(EXCHANGE)) & (iterations["iteration"] > 0)
@@ -265,7 +292,8 @@ def _tail_section(result: Result) -> Iterator[Section]:
 def _exchange_by_iteration(rows_of_exchange: pd.DataFrame) -> str:
     """Return the chart of the exchange by iteration, as HTML.
 
-    Above `MOST_POINTS` rows several iterations are one point.
+    Rows are columns of `ITERATION_COLUMNS`. Above `MOST_POINTS` rows several iterations
+    are one point: the mean of their means, the least and the most of all.
     """
     names = rows_of_exchange["run"].astype(str)
     runs = list(dict.fromkeys(names))
@@ -301,9 +329,11 @@ def _exchange_by_iteration(rows_of_exchange: pd.DataFrame) -> str:
 
 def _exchange_over_ranks(result: Result, kept_timeline: KeptRanks) -> Table:
     """Return a table of exchange seconds in a whole epoch: quantiles and maximum over
-    ranks.
+    ranks, in ms.
 
-    Iterations that stand for others count as often.
+    Each epoch has a row for each phase, and one for `_SHOWN`, their sum per rank; rows
+    of 0 s are left out. Iterations that stand for others count as often. Only ranks of
+    the timeline with any exchange count, and only the lowest seed.
     """
     keys = ["run", "epoch", "phase", "rank"]
     sources = result.tables["sources"]
@@ -332,7 +362,11 @@ def _exchange_over_ranks(result: Result, kept_timeline: KeptRanks) -> Table:
 
 def _exchange_of_slowest(exchange_rows: pd.DataFrame) -> Table:
     """Return a table of the slowest rank's exchange: quantiles and maximum over
-    iterations.
+    iterations, in ms.
+
+    A row is a run, an epoch and a phase; an iteration without the phase does not count.
+    The slowest rank may be another one in each iteration. A further column has the mean
+    over ranks and iterations.
     """
     keys = [
         exchange_rows["run"].astype(str),
@@ -377,7 +411,8 @@ def _format_milliseconds(seconds: float) -> str:
 def _storage_section(result: Result, averages: Means) -> Section:
     """Return the section of bytes by source, and of each run's storage and staging.
 
-    Bytes are means over seeds.
+    Bytes are means over seeds; staged bytes, and those written to SSDs, are sums over
+    epochs. Without a byte read there is no chart.
     """
     body = ""
     if chart := charts.chart_sources(averages):

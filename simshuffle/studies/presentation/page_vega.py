@@ -53,7 +53,9 @@ DIGITS = 6
 
 def html_figure(chart: Chart, title: str, note: str = "") -> str:
     """Return a figure as HTML: its panels below one another, under a caption with
-    ``note``.
+    ``note``; '' without any rows.
+
+    ``title`` begins the heading of every panel; the caption stands at the first alone.
     """
     about = " ".join(filter(None, (chart.caption, chart.note, note.strip())))
     text = ""
@@ -66,7 +68,8 @@ def html_figure(chart: Chart, title: str, note: str = "") -> str:
 def panel_specs(chart: Chart) -> Iterator[tuple[str, Spec]]:
     """Yield title and Vega-Lite chart of each panel; the first has the legend of all.
 
-    Panels without rows are left out.
+    Titles are one line; '' for a panel without one. Panels without rows are left out,
+    but not the first one if there is a legend.
     """
     height = PIXELS * chart.height / max(1, -(-len(chart.panels) // chart.across))
     mean_weight = sum(panel.weight for panel in chart.panels) / len(chart.panels)
@@ -95,7 +98,11 @@ def panel_specs(chart: Chart) -> Iterator[tuple[str, Spec]]:
 
 
 def hatch_patterns() -> str:
-    """Return the hatching of waiting and of hidden work as SVG, which charts name."""
+    """Return the hatching of waiting and of hidden work as SVG, which charts name.
+
+    The patterns have the ids 'waiting-rrggbb' and 'hidden-rrggbb', for each of
+    `COLOURS` and grey. A page needs them once.
+    """
     waiting = (
         '<pattern id="waiting-{0}" width="6" height="6" patternUnits="userSpaceOnUse"'
         ' patternTransform="rotate(45)"><rect width="6" height="6" fill="#{0}" fill-opacity="0.3"/>'
@@ -114,7 +121,10 @@ def hatch_patterns() -> str:
 
 
 def _scale(axis: Axis) -> dict[str, Any]:
-    """Return the scale of an axis for Vega-Lite: kind, ends, and direction."""
+    """Return the scale of an axis for Vega-Lite: kind, ends, and direction.
+
+    An end that is None is left to the data; no axis is lengthened to 0.
+    """
     scale: dict[str, Any] = {
         "type": "log" if axis.log else "linear",
         "zero": False,
@@ -128,7 +138,10 @@ def _scale(axis: Axis) -> dict[str, Any]:
 
 
 def _axis(axis: Axis, title: str) -> dict[str, Any]:
-    """Return the properties of an axis for Vega-Lite: title, ticks and their texts."""
+    """Return the properties of an axis for Vega-Lite: title, ticks and their texts.
+
+    ``title`` is for an axis without one of its own.
+    """
     properties: dict[str, Any] = {
         "title": (axis.title or title).split("\n") or None,
         "grid": False,
@@ -155,7 +168,7 @@ def _axis(axis: Axis, title: str) -> dict[str, Any]:
 
 
 def _quote(value: str | list[str]) -> str:
-    """Quote a text, or several, for an expression of Vega."""
+    """Quote a text for an expression of Vega; several become an array, one a text."""
     if isinstance(value, list):
         return (
             f"[{', '.join(map(_quote, value))}]" if len(value) > 1 else _quote(value[0])
@@ -165,7 +178,11 @@ def _quote(value: str | list[str]) -> str:
 
 
 def _position_channels(panel: Panel, chart: Chart, columns: set[str]) -> dict[str, Any]:
-    """Return the channels of the positions that a mark's rows have."""
+    """Return the channels of the positions that a mark's rows have.
+
+    ``columns`` are the columns of the rows. Positions without a column have no channel.
+    Where a page can show shares, x and x2 are read from `x_shown` and `x2_shown`.
+    """
     channels: dict[str, Any] = {}
     for name, axis, title in (("x", panel.x, chart.x), ("y", panel.y, chart.y)):
         properties = _axis(axis, title)
@@ -188,7 +205,10 @@ def _position_channels(panel: Panel, chart: Chart, columns: set[str]) -> dict[st
 
 def _layers(mark: Mark, panel: Panel, chart: Chart) -> Iterator[Spec]:
     """Yield the layers of a mark: one for each look, or one for all bars, cells or
-    texts.
+    texts; none for a mark without rows or without a place.
+
+    Bars, points and cells get a text under the pointer, unless the data have a column
+    ``tip``.
     """
     rows = mark.places()
     if rows.empty or not {"x", "y"} & set(rows):
@@ -226,7 +246,15 @@ def _layers(mark: Mark, panel: Panel, chart: Chart) -> Iterator[Spec]:
 def _mark_and_channels(
     mark: Mark, look: Look, encoding: dict[str, Any], chart: Chart, columns: set[str]
 ) -> Spec:
-    """Return mark and channels of a layer."""
+    """Return mark and channels of a layer.
+
+    Args:
+        mark: the mark of which the layer is.
+        look: the look of its rows; their colours are in the column ``colour``.
+        encoding: the channels of the positions; further ones are added in place.
+        chart: the figure, for the colour scale of values.
+        columns: columns of the layer's rows.
+    """
     properties: dict[str, Any] = {"opacity": look.alpha, "aria": "tip" in columns}
     horizontal, vertical = mark.align
     filled = look.fill != "none"
@@ -287,7 +315,7 @@ def _mark_and_channels(
 
 
 def _dash(look: Look) -> list[float]:
-    """Return the lengths of dashes and of gaps."""
+    """Return the lengths of dashes and of gaps, in pixels, alternating."""
     return DASHED[look.dash] if isinstance(look.dash, str) else list(look.dash[1])
 
 
@@ -310,7 +338,10 @@ def _colour(look: Look) -> str:
 
 
 def _bars_as_boxes(rows: pd.DataFrame, mark: Mark) -> pd.DataFrame:
-    """Return bars as boxes, from edge to edge."""
+    """Return bars as boxes, from edge to edge: rows with x, x2, y and y2.
+
+    Bars with x2 lie along x, other ones along y. A bar without a start begins at 0.
+    """
     along, across = ("x", "y") if "x2" in rows else ("y", "x")
     low = rows[across] - mark.thick / 2
     high = rows[across] + mark.thick / 2
@@ -321,6 +352,8 @@ def _bar_lengths(rows: pd.DataFrame, panel: Panel) -> pd.Series:
     """Return (rows,) the length (s) of the bar in whose row each row of a mark lies.
 
     Rows without a bar, or with one of 0, have 1; a mark without ``y`` has `NO_SHARE`.
+    Of several marks of bars, the first with a column ``seconds`` counts, else the first.
+    The panel must have one.
     """
     bars = [
         mark.data
@@ -340,7 +373,10 @@ def _bar_lengths(rows: pd.DataFrame, panel: Panel) -> pd.Series:
 def _describe_row(
     row: Mapping[str, Any], look: Look, panel: Panel, chart: Chart
 ) -> str:
-    """Describe a row: its series, and its value on both axes."""
+    """Describe a row: its series, and its value on both axes, a line each.
+
+    The value is the end of a row that has two. An axis of names has no line.
+    """
     lines = [look.label.replace("\n", " ")] if look.label else []
     for name, axis, title in (("x", panel.x, chart.x), ("y", panel.y, chart.y)):
         value = row.get(f"{name}2", row.get(name))
@@ -350,7 +386,9 @@ def _describe_row(
 
 
 def _plain_records(rows: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return rows as plain values with few digits; NaN becomes None."""
+    """Return rows as plain values, a dictionary each, with `DIGITS` digits; NaN becomes
+    None.
+    """
     return [
         {
             str(name): (None if math.isnan(value) else float(f"{value:.{DIGITS}g}"))
@@ -363,7 +401,10 @@ def _plain_records(rows: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def _legend(chart: Chart) -> Spec | None:
-    """Return a layer that shows the legend alone; None without labelled looks."""
+    """Return a layer that shows the legend alone; None without labelled looks.
+
+    Looks that no row has are left out, too.
+    """
     keys = [
         (kinds, look, look.label.replace("\n", " "))
         for kinds, look in chart.legend_keys()
@@ -388,9 +429,10 @@ def _legend(chart: Chart) -> Spec | None:
 
 
 def _legend_shape(kinds: set[str], look: Look) -> str:
-    """Return the shape of a series in the legend.
+    """Return the shape of a series in the legend: its marker, else a square for areas,
+    else a stroke.
 
-    It is its marker, else a square for areas, else a stroke.
+    ``kinds`` are the kinds of the marks that have the look.
     """
     if look.marker:
         return SHAPES[look.marker]

@@ -65,7 +65,10 @@ SAMPLES = "samples"
 def average_results(results: Sequence[NamedResult]) -> Means:
     """Return means over the seeds of all results, of which some may have one seed.
 
-    Half intervals are 0 for runs without, and None if no run has any.
+    Runs have the names of `distinguish_runs`. Half intervals (95 %, s) have the column
+    epoch_s alone: over the seeds, or with one seed for the iterations that were not
+    simulated. They are 0 for runs without, and None if no run has any. The number of
+    seeds is the largest of all results.
     """
     means_of_results = [
         means_over_seeds(runs.epochs, runs.breakdown)
@@ -96,8 +99,8 @@ def average_results(results: Sequence[NamedResult]) -> Means:
 
 
 def interval_ends_of_results(results: Sequence[NamedResult]) -> Ends:
-    """Return the ends of the 90 % intervals of all results, by the names of
-    `distinguish_runs`.
+    """Return the ends of the 90 % intervals of all results (s), by the names of
+    `distinguish_runs`; {} where no result has intervals.
     """
     ends_of_runs = {}
     for runs in distinguish_runs(results):
@@ -113,8 +116,10 @@ def last_epochs(results: Sequence[NamedResult]) -> pd.DataFrame:
     the seeds.
 
     Returns:
-        Columns run, strategy, world_size, exchange_fraction, epoch, measure, seeds,
-        mean, low and high, which are empty for one seed.
+        A row for each run and measure: columns run, strategy, world_size,
+        exchange_fraction, epoch, measure, seeds, mean, low and high. Low and high are
+        NaN for one seed. Measures are the numbers of `EPOCH_COLUMNS`, the labels with
+        and without waiting (`label_column`), and `SAMPLES`.
     """
     parts = []
     for runs in distinguish_runs(results):
@@ -136,14 +141,16 @@ def select_measure(
 ) -> pd.DataFrame:
     """Return the mean of one measure, under its name, with ``keys``, seeds, low and
     high.
+
+    ``table`` is one of `last_epochs`; without the measure the result has no rows.
     """
     rows = table[table["measure"] == measure].rename(columns={"mean": measure})
     return rows[[*keys, measure, "low", "high", "seeds"]].reset_index(drop=True)
 
 
 def name_lines(table: pd.DataFrame, across: str) -> pd.Series[str]:
-    """Return the line on which each run of ``table`` lies: the run's name without
-    ``across``.
+    """Return (rows,) the line on which each run of ``table`` lies: the run's name
+    without the words for ``across``.
 
     ``across``, 'world_size' or 'exchange_fraction', is drawn from left to right.
     """
@@ -156,7 +163,7 @@ def name_lines(table: pd.DataFrame, across: str) -> pd.Series[str]:
 
 
 def breakdown(results: Sequence[NamedResult]) -> Chart:
-    """Draw a bar for each run's last epoch."""
+    """Draw a bar for each run's last epoch, with its 95 % and 90 % intervals."""
     averages = average_results(results)
     return breakdown_chart(
         averages.breakdown,
@@ -177,6 +184,10 @@ def _common_booking(results: Sequence[NamedResult]) -> Booking:
 def breakdown_table(results: Sequence[NamedResult]) -> pd.DataFrame:
     """Return a row for each run: its last epoch in s, with 95 % interval, by label, and
     waiting.
+
+    Columns run, ranks, a label and '_s' for each label's own work, waiting_s, epoch_s,
+    low and high. Low and high are NaN without an interval. If all results book waiting
+    as the papers, it is part of the labels, and waiting_s is 0.
     """
     averages = average_results(results)
     epochs = averages.epochs
@@ -211,7 +222,11 @@ def scaling_chart(
 ) -> Chart:
     """Draw the rows of `scaling_rows`, a line for each kind of run.
 
-    ``ideal`` adds dotted lines of ideal scaling from the smallest size.
+    ``ideal`` adds dotted lines of ideal scaling from the smallest size, and makes both
+    axes logarithmic.
+
+    Raises:
+        InputError: as `scaling_rows`.
     """
     rows = scaling_rows(results, across, measure)
     axes: list[Swept] = [
@@ -232,9 +247,11 @@ def scaling_rows(
     """Return mean and interval of ``measure`` in the last epochs, a row for each point
     of a line.
 
-    Columns: line, ``across``, the measure, low, high and seeds; of epochs also low_90
-    and high_90, where a result has these. Lines with one value, or none of the measure,
-    are left out.
+    Columns: line, ``across``, the measure, low, high (95 %, over seeds; NaN for one
+    seed) and seeds; if the measure is epoch_s also low_90 and high_90, where a result
+    has these. Rows are in the order of lines, then ascending by ``across``. Runs without
+    a value of ``across`` are left out. So are lines with one value, or whose measure is
+    0 everywhere.
 
     Raises:
         InputError: no line is left, there are more than can be told apart, or two runs
@@ -280,7 +297,11 @@ def scaling_rows(
 def scaling_table(results: Sequence[NamedResult]) -> pd.DataFrame:
     """Return `scaling_rows` of epochs over ranks, with ``speedup`` and ``efficiency``.
 
-    Both are against the smallest size of each line; efficiency is the share of ideal.
+    Both are against the smallest size of each line. Speedup is the ratio of times per
+    epoch; efficiency is the share of the ideal speedup, which is the ratio of ranks.
+
+    Raises:
+        InputError: as `scaling_rows`.
     """
     rows = scaling_rows(results, "world_size", "epoch_s")
     first = rows.groupby("line", sort=False)[["world_size", "epoch_s"]].transform(
@@ -294,6 +315,12 @@ def scaling_table(results: Sequence[NamedResult]) -> pd.DataFrame:
 def hidden(results: Sequence[NamedResult]) -> Chart:
     """Draw exposed and hidden exchange, a bar for each run, or hidden Q, a line for
     each mode.
+
+    Hidden Q is drawn if the first result is of a search for it; other results are then
+    left out.
+
+    Raises:
+        InputError: no run exchanges samples.
     """
     if results[0].result.study.kind == "hiding":
         return declared_figure("hiding")(results)
@@ -321,9 +348,11 @@ def hidden(results: Sequence[NamedResult]) -> Chart:
 def hidden_table(results: Sequence[NamedResult]) -> pd.DataFrame:
     """Return how much of an exchange is hidden, in the last epoch of each run.
 
-    Of runs: exposed seconds with their 95 % interval, hidden seconds, and the hidden
-    share; runs without exchange are left out. Of a search for the largest hidden Q:
-    that Q, by mode of sending and ranks.
+    Of runs: columns run, world_size, exposed_s, hidden_s and share_hidden (of the whole
+    exchange), then low and high, the ends of the 95 % interval of exposed_s, and seeds.
+    Seconds are means over ranks and seeds. Runs without exchange are left out. If the
+    first result is a search for the largest hidden Q: that Q, by mode of sending and
+    ranks, of this result alone.
 
     Raises:
         InputError: no run exchanges samples.

@@ -36,6 +36,7 @@ LOOKS = {
     "shards": Look("fits as shards alone", "#EE6677"),
     "set": Look("data set", "#000000", dash=DASHES[1], width=0.6),
 }
+"""Looks of the three parts of a machine's bar, and of the line of a data set."""
 LEADER = 1.35
 """Distance of the names of data sets above the first row, in rows."""
 NAME_POINTS = 10.0
@@ -43,9 +44,9 @@ NAME_POINTS = 10.0
 
 
 def read_machines() -> pd.DataFrame:
-    """Return machines with node-local storage and storage_nbytes of a host, largest
-    total first.
+    """Return machines with node-local storage, largest total of all hosts first.
 
+    Columns are those of `machine_storage.csv` and storage_nbytes (bytes of one host).
     ``year`` is that of the source; of a page that is kept up to date, the year in which
     it was read.
     """
@@ -56,15 +57,17 @@ def read_machines() -> pd.DataFrame:
 
 
 def read_data_sets() -> pd.DataFrame:
-    """Return data sets, the smallest first, with size_nbytes."""
+    """Return data sets, the smallest first: columns of `dataset_sizes.csv`, and
+    size_nbytes (bytes).
+    """
     sizes = _read_sizes("dataset_sizes", "size", "size_nbytes")
     return sizes.sort_values("size_nbytes", ignore_index=True)
 
 
 def _read_sizes(name: str, text_column: str, nbytes_column: str) -> pd.DataFrame:
-    """Return a table of validation/data with a further column of bytes.
+    """Return the table ``name`` of validation/data with a further column of bytes.
 
-    ``nbytes_column`` has the quantities of ``text_column`` in bytes.
+    ``nbytes_column`` has the quantities of ``text_column`` ('1.6 TB') in bytes.
     """
     table = read_csv(shipped_folder("validation") / "data" / f"{name}.csv")
     nbytes = [
@@ -79,7 +82,8 @@ class DataSetFit(NamedTuple):
     """
 
     fits: str  # 'whole', '(1+Q) shards', 'shards' or 'no'
-    # that shards and (1+Q) shards need at least
+    # fewest hosts on which shards fit, and (1+Q) shards; at least 1, and maybe more than
+    # the machine has
     hosts_for_shards: int
     hosts_with_exchange: int
 
@@ -88,7 +92,8 @@ def fit_data_set(size: float, hosts: int, storage: float) -> DataSetFit:
     """Return how ``size`` bytes fit on ``hosts`` hosts of ``storage`` bytes each.
 
     A data set fits 'whole' on every host, as '(1+Q) shards' with room for the samples
-    that arrive before sent samples are removed, as 'shards' alone, or 'no'.
+    that arrive before sent samples are removed, as 'shards' alone, or 'no'. The first of
+    these that is true counts; the share Q is `Q`.
     """
     hosts_for_shards = max(1, math.ceil(size / storage))
     hosts_with_exchange = max(1, math.ceil((1 + Q) * size / storage))
@@ -102,7 +107,11 @@ def fit_data_set(size: float, hosts: int, storage: float) -> DataSetFit:
 
 
 def table(results: Sequence[NamedResult]) -> pd.DataFrame:
-    """Return a row for every machine with every data set."""
+    """Return a row for every machine with every data set; ``results`` are not read.
+
+    Columns: machine, hosts, storage_nbytes (of a host), data_set, size_nbytes, and the
+    fields of `DataSetFit`. Largest machine first, and for each the smallest data set.
+    """
     rows = read_machines()[["machine", "hosts", "storage_nbytes"]]
     rows = rows.merge(read_data_sets()[["data_set", "size_nbytes"]], how="cross")
     sizes = rows[["size_nbytes", "hosts", "storage_nbytes"]].itertuples(
@@ -112,10 +121,12 @@ def table(results: Sequence[NamedResult]) -> pd.DataFrame:
 
 
 def chart(results: Sequence[NamedResult]) -> Chart:
-    """Draw a bar for each machine, from one host's storage to that of all, and data
-    sets as lines.
+    """Draw a bar for each machine, up to the storage of all its hosts, and data sets as
+    lines; ``results`` are not read.
 
-    The names of data sets stand above the lines, upright and apart from each other.
+    A bar has three parts, on a logarithmic axis of bytes: up to the storage of one host,
+    up to that of all hosts over 1 + Q, and up to that of all. The names of data sets
+    stand above the lines, upright and apart from each other.
     """
     rows = read_machines()
     sets = read_data_sets()
@@ -190,7 +201,9 @@ def _spread_evenly(positions: list[float], distance: float) -> list[float]:
 
 
 def notes(results: Sequence[NamedResult]) -> list[str]:
-    """Say what the table assumes, and where the numbers are from."""
+    """Say what the table assumes, and where the numbers are from, a sentence each;
+    ``results`` are not read.
+    """
     return [
         f"Q = {Q:g}. Hosts: the fewest on which shards fit, and shards with room for Q of them.",
         "Sources: validation/data/machine_storage.csv and dataset_sizes.csv.",

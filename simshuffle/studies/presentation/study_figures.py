@@ -47,6 +47,11 @@ from simshuffle.study.long_table import get_long
 def congestion_table(results: Sequence[NamedResult]) -> pd.DataFrame:
     """Return mean and busiest utilisation of each tier and pattern, as means over
     seeds.
+
+    Only the first result counts, at its largest world size, by the bytes and the model
+    of its figure. Columns: routing, pattern, batching, barrier, tier, links,
+    mean_utilisation and max_utilisation (shares). Tiers are in the order in which a
+    message crosses them.
     """
     tables = results[0].result.tables
     tiers = rows_of_largest(tables, tables["tiers"])
@@ -60,7 +65,12 @@ def congestion_table(results: Sequence[NamedResult]) -> pd.DataFrame:
 
 
 def waterfall_table(results: Sequence[NamedResult]) -> pd.DataFrame:
-    """Return the seconds that each switch of the ablation adds to the epoch."""
+    """Return the seconds that each switch of the ablation adds to the epoch: columns
+    of table `contributions`.
+
+    Only the first result counts. A last row has all switches together. Negative seconds
+    make the epoch shorter.
+    """
     rows = results[0].result.all_tables["contributions"]
     return rows[rows["label"] == "epoch"].drop(columns="label").reset_index(drop=True)
 
@@ -68,6 +78,12 @@ def waterfall_table(results: Sequence[NamedResult]) -> pd.DataFrame:
 def strategies_table(results: Sequence[NamedResult]) -> pd.DataFrame:
     """Return the parts of an iteration, in s, under each drawn strategy and number of
     ranks.
+
+    Only the first result counts. Columns: world_size, strategy, and a label and '_s'
+    for each part.
+
+    Raises:
+        InputError: no strategy fits the memory.
     """
     tables = results[0].result.tables
     drawn_points = shown_points(tables["points"], tables["measured"])
@@ -83,7 +99,11 @@ def strategies_table(results: Sequence[NamedResult]) -> pd.DataFrame:
 
 
 def memory_table(results: Sequence[NamedResult]) -> pd.DataFrame:
-    """Return the parts of a GPU's memory (bytes), by strategy and number of ranks."""
+    """Return the parts of a GPU's memory (bytes), by strategy, least memory first.
+
+    Only the first result counts, at the scale of its best point, with at most as many
+    strategies as its figure. ``fits`` says whether a strategy fits the memory.
+    """
     parts = [f"{part}_nbytes" for part in MEMORY]
     columns = ["world_size", "strategy", *parts, "memory_nbytes", "fits"]
     return memory_rows(results[0].result.all_tables)[columns].reset_index(drop=True)
@@ -99,6 +119,9 @@ def draw_links(results: Sequence[NamedResult]) -> Chart:
     mean and peak.
 
     A column of cells is an epoch.
+
+    Raises:
+        InputError: there are more than `MOST_RUNS` runs.
     """
     rows = tabulate_links(results)
     runs = list(rows["run"].unique())
@@ -135,8 +158,11 @@ def draw_links(results: Sequence[NamedResult]) -> Chart:
 def tabulate_links(results: Sequence[NamedResult]) -> pd.DataFrame:
     """Return a row for each run, epoch and tier, as means over seeds.
 
-    Columns: run, epoch, its start and end in s, tier, and the mean and peak utilisation
-    of the tier's busiest link.
+    Columns: run, epoch, start_s and end_s of the epoch, tier, and mean and peak: the
+    highest mean and the highest peak utilisation (shares) of a link of the tier, maybe
+    of two links. Epochs follow one another from 0 s on, without staging. Of an epoch of
+    which a part was simulated, utilisation is that of the part. Epochs without links
+    are left out.
     """
     rows_of_results = []
     keys = _LINK_COLUMNS[:4]
@@ -172,6 +198,7 @@ def tabulate_links(results: Sequence[NamedResult]) -> pd.DataFrame:
 _LINK_COLUMNS = ["run", "seed", "epoch", "tier", "mean_utilisation", "peak_utilisation"]
 
 
+# columns of a table of completion, and the share of ranks or messages of each
 QUANTILES = {
     "min_s": 0.0,
     "p10_s": 0.1,
@@ -187,7 +214,15 @@ SAMPLE = (
 
 
 def draw_completion(results: Sequence[NamedResult]) -> Chart:
-    """Draw when exchanges end: a line for each run, or for each pattern."""
+    """Draw when exchanges end: a line for each run, or for each pattern.
+
+    Patterns are drawn if the first result is a congestion study; other results are then
+    left out.
+
+    Raises:
+        InputError: as `_exchange_of_ranks`: without timeline or exchange, or with too
+            many runs.
+    """
     if results[0].result.study.kind == "congestion":
         return _draw_tails(tabulate_completion(results))
     return _draw_steps(
@@ -199,8 +234,14 @@ def tabulate_completion(results: Sequence[NamedResult]) -> pd.DataFrame:
     """Return quantiles of exchange seconds: over the ranks of each run, or over
     messages.
 
-    A congestion study keeps quantiles over messages; the table has their medians over
-    seeds.
+    A congestion study keeps quantiles over messages, from post to end; the table has
+    their medians over seeds, in s, at the largest world size of the first result. Of
+    runs: columns run, ranks (of all seeds together) and `QUANTILES` (s) of the exchange in
+    the last epoch, shown and hidden. A quantile is a value of some rank, not between two.
+
+    Raises:
+        InputError: as `_exchange_of_ranks`: without timeline or exchange, or with too
+            many runs.
     """
     if results[0].result.study.kind == "congestion":
         tables = results[0].result.tables
@@ -223,7 +264,7 @@ def tabulate_completion(results: Sequence[NamedResult]) -> pd.DataFrame:
 
 
 def completion_notes(results: Sequence[NamedResult]) -> list[str]:
-    """Say of what a completion figure shows the distribution."""
+    """Say of what a completion figure shows the distribution, a sentence each."""
     if results[0].result.study.kind == "congestion":
         return ["Time from the post of a message to its end; medians over seeds."]
     distribution = (
@@ -243,6 +284,10 @@ def _has_sample_of_ranks(results: Sequence[NamedResult]) -> bool:
 def _exchange_of_ranks(results: Sequence[NamedResult]) -> pd.DataFrame:
     """Return the exchange of each rank in each run's last epoch: run, seed, rank,
     seconds.
+
+    Seconds are sums over the epoch, shown and hidden, with waiting at barriers. The seed
+    is 0 where a result has one. Ranks without any exchange, or outside the timeline's
+    sample, have no row.
 
     Raises:
         InputError: a result has no timeline, nothing is exchanged, or there are too
@@ -275,7 +320,8 @@ def _exchange_of_ranks(results: Sequence[NamedResult]) -> pd.DataFrame:
 def _draw_steps(ranks: pd.DataFrame, *, sampled: bool) -> Chart:
     """Draw the share (%) of ranks whose exchange has ended, over its seconds, in steps.
 
-    Ranks of all seeds count together; a line is a run.
+    Ranks of all seeds count together; a line is a run. ``ranks`` are of
+    `_exchange_of_ranks`; with ``sampled`` the axis says that they are a sample.
     """
     parts = []
     looks = {}
@@ -300,8 +346,10 @@ def _draw_steps(ranks: pd.DataFrame, *, sampled: bool) -> Chart:
 
 
 def _draw_tails(rows: pd.DataFrame) -> Chart:
-    """Draw medians, 99th percentiles and maxima, joined by lines, as results keep no
-    more.
+    """Draw medians, 99th percentiles and maxima (ms), joined by lines, as results keep
+    no more.
+
+    ``rows`` hold them in s, a row for each routing and variant.
     """
     parts = []
     looks = {}

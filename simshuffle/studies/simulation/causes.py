@@ -74,6 +74,7 @@ READING_KINDS = (
 )
 """How kinds of links begin that only reading uses, or reading most of all."""
 Seconds = Mapping[str, float]
+"""Seconds by label, or by the name of a host that ranks wait for."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,9 @@ class WaitedFor:
     faults: Sequence[Mapping[str, Any]] = ()
 
     def describe(self) -> str:
-        """Return a phrase on the host that ranks wait for, with its faults."""
+        """Return a phrase on the host that ranks wait for, with its faults, of which at
+        most `MAX_NAMED_FAULTS` are named.
+        """
         if not self.faults:
             return f"waiting for {self.host} ({ACTIVITIES[self.label]})"
         fault_phrases = [
@@ -111,8 +114,8 @@ class Causes:
     def name_reason(self, run: str, fastest: str) -> str:
         """Return in two or three words what makes a run longer than the fastest.
 
-        It is the label with the largest gap; '' if nothing is longer or seconds are
-        unknown.
+        It is the activity with the largest gap, or 'waiting for HOST'; '' if nothing is
+        longer or the seconds of both are unknown.
         """
         gaps = self._gaps_by_label(run, fastest)
         if not gaps or max(gaps.values()) <= 0:
@@ -123,9 +126,13 @@ class Causes:
     def explain_time(self, scales: Sequence[Scale]) -> Iterator[str]:
         """Yield a sentence on what a slow run takes longer for than the fastest.
 
-        It is the slowest run of the largest scale at which one takes notably longer. At
-        none, the sentence says what the epoch of the fastest run of the largest scale
-        goes into.
+        It is the slowest run of the largest scale at which one takes more than
+        `NOTABLE_DIFFERENCE` longer, and does not tie. At none, the sentence says what
+        the epoch of the fastest run of the largest scale goes into. No sentence without
+        scales, or where seconds are unknown.
+
+        Args:
+            scales: smallest first.
         """
         for scale in reversed(scales):
             slowest, fastest = _find_slowest_pair(scale)
@@ -139,8 +146,10 @@ class Causes:
             yield from self._explain_shares(row, len(rows) > 1)
 
     def _gaps_by_label(self, run: str, fastest: str) -> dict[str, float]:
-        """Return the seconds by which a run takes longer than the fastest under each
-        label.
+        """Return the seconds by which a run takes longer than the fastest, by label.
+
+        Labels are those of either run; seconds are negative where the run is shorter,
+        and a label that one run lacks counts as 0 s.
         """
         run_seconds = self.seconds.get(run, {})
         fastest_seconds = self.seconds.get(fastest, {})
@@ -152,7 +161,11 @@ class Causes:
     def _explain_difference(
         self, slowest: Row, fastest: Row, scale: Scale
     ) -> Iterator[str]:
-        """Yield the sentence on what the slowest run takes longer for than the fastest."""
+        """Yield the sentence on what the slowest run takes longer for than the fastest;
+        none where seconds are unknown.
+
+        It names the label with the largest gap, and its share of the whole difference.
+        """
         gaps = self._gaps_by_label(slowest["run"], fastest["run"])
         if not gaps:
             return
@@ -169,7 +182,10 @@ class Causes:
 
     def _explain_shares(self, row: Row, is_named: bool) -> Iterator[str]:
         """Yield the sentence on what the epoch of a run goes into: its largest part,
-        and notable waiting.
+        and each waiting from `NOTABLE_WAIT` of the epoch on.
+
+        There is none where seconds are unknown. ``is_named`` says whether the sentence
+        names the run.
         """
         seconds_by_label = self.seconds.get(row["run"], {})
         total_seconds = sum(seconds_by_label.values())
@@ -193,7 +209,10 @@ class Causes:
 
     @staticmethod
     def _is_wait(label: str) -> bool:
-        """Return true if a label stands for waiting for ranks or for a host."""
+        """Return true if a label is `WAITING`, or the name of a host that is waited for.
+
+        Waiting that counts under another label is no wait here.
+        """
         return label == WAITING or label not in ACTIVITIES
 
     def _describe(self, run: str, label: str) -> str:
@@ -209,8 +228,9 @@ class Causes:
     def _describe_bottleneck(self, run: str, label: str) -> str:
         """Return a phrase on the resource that a label needs most, and how busy it is.
 
-        For I/O it is one that reads, else another one. '' for computing, for waiting,
-        and where links are unknown; from `BINDING_SHARE` on it binds.
+        For I/O it is the busiest of `READING_KINDS`, else the busiest other one. '' for
+        labels without a shared resource (`report.UNSHARED_LABELS`), for waiting, and
+        where links are unknown; from `BINDING_SHARE` on it binds.
         """
         if (
             self.busiest is None
@@ -243,7 +263,7 @@ def _find_slowest_pair(scale: Scale) -> tuple[Row, Row]:
     that fastest run.
 
     The two are compared at one swept number where several runs are compared, else over
-    all its values.
+    all its values. A lone run is both. Rows whose number is NaN are left out.
     """
     is_contest = scale.across and len(scale.names) > 1
     groups = scale.rows.groupby("x") if is_contest else [(None, scale.rows)]
@@ -266,12 +286,13 @@ def causes_of_run(
 ) -> Causes:
     """Return the causes of a result of ``run``, of the last epoch of each run.
 
-    Waiting for ranks that compute longer is `WAITING`; that for a named host is taken
-    out of its label and stands under the host. Only here are busiest links known.
+    Waiting for ranks in `report.UNSHARED_LABELS` is `WAITING`; other waiting counts
+    under the label that is waited for. The wait for a named host is taken out of its
+    label, which stays at 0 s or more, and stands under the host.
 
     Args:
-        result: its links and ``meta.json`` are read.
-        rows: the warm epoch of each run.
+        result: its links, epochs and ``meta.json`` are read.
+        rows: the last epoch of each run, as of `contest.warm_epochs`.
         breakdown: means over seeds, as of `simshuffle.report.report.breakdown`.
     """
     causes = report.by_cause(breakdown.astype({"run": str}))
@@ -306,11 +327,12 @@ def causes_of_run(
 def causes_of_sweep(table: pd.DataFrame, rows: pd.DataFrame) -> Causes:
     """Return the causes of a result of ``sweep``, means over seeds of the last epochs.
 
-    Hosts that are waited for and busiest links are unknown.
+    Hosts that are waited for and busiest links are unknown. Waiting counts as in
+    `causes_of_run`.
 
     Args:
         table: its epochs, with the run in the column ``run``.
-        rows: the warm epoch of each run.
+        rows: the last epoch of each run, as of `contest.warm_epochs`.
     """
     last_epochs = rows.set_index("run")["epoch"]
     last_rows = table[table["epoch"] == table["run"].map(last_epochs)]
@@ -330,7 +352,9 @@ def causes_of_sweep(table: pd.DataFrame, rows: pd.DataFrame) -> Causes:
 
 def _hosts_waited_for(facts: Mapping[str, Any]) -> list[WaitedFor]:
     """Return the hosts that a run waits for, with their faults, from its facts in
-    ``meta.json``.
+    ``meta.json``; [] without any.
+
+    A fault is of a host if its name up to the first '.' is the host.
     """
     faults = facts.get("faults", ())
     return [
@@ -351,8 +375,8 @@ def _hosts_waited_for(facts: Mapping[str, Any]) -> list[WaitedFor]:
 def _busiest_links(result: Result) -> pd.DataFrame:
     """Return how busy the busiest link of each kind is in the last epoch of each run.
 
-    The columns are run, tier, and mean (share of the capacity), which is the largest
-    over seeds.
+    The columns are run, tier, and mean: share of the capacity in use, mean over the
+    whole epoch, of the busiest link and the seed with the largest.
     """
     keys = ["run", "epoch", "tier"]
     epochs = result.tables["epochs"]

@@ -44,7 +44,7 @@ class SweptInput:
     """A swept key other than ranks, exchange and seed, with its values."""
 
     name: str  # last part of the key, as in the names of runs
-    # number of each value, by its text; None if it is none
+    # number of each value (SI units), by its text in the names of runs; None if it is none
     number_of: Mapping[str, float | None]
 
     @property
@@ -59,23 +59,25 @@ class Scale:
     """Runs at one number of ranks, and one value of each swept number but ``across``."""
 
     title: str  # such as '160 ranks', or '160 ranks, local_batch_size 32'
-    # a row for each run, in the order of the result: run, epoch, name (which tells runs of a scale
-    # apart), epoch_s and half (s for as many samples as the longest epoch has; half its interval),
-    # samples_per_s, strategy, exchange_fraction, and x and x_text, the values of ``across``
+    # a row for each run, in the order of ``across``, then of the result: run, epoch, name (which
+    # tells competitors of a scale apart, and is the same at all values of ``across``), epoch_s and
+    # half (s for as many samples as the longest epoch has; half its interval, 0 for none),
+    # samples_per_s, strategy, exchange_fraction, and with ``across`` x and x_text, its values: the
+    # number, NaN where a run has none, and the text
     rows: pd.DataFrame
     across: str = ""  # name of the swept number within the scale; '' for none
     same_samples: bool = True  # true if all epochs have as many samples
 
     @property
     def names(self) -> list[str]:
-        """Return the names of the runs, in the order of the result."""
+        """Return the names of the competitors, each once, in the order of the rows."""
         return list(dict.fromkeys(self.rows["name"]))
 
 
 def read_quantity(text: str) -> float | None:
     """Return the number of a value of a sweep, in SI units; None if it is none.
 
-    The first dimension counts whose units it has, else a plain number.
+    The first of `Dimension` counts whose units the text has, else a plain number.
     """
     for dimension in Dimension:
         try:
@@ -91,7 +93,8 @@ def read_quantity(text: str) -> float | None:
 def inputs_of_run(result: Result) -> list[SweptInput]:
     """Return the swept inputs of a result of ``run``, from its stored scenarios.
 
-    Ranks, exchange and seed are left out; [] if the scenarios cannot be read.
+    Ranks, exchange and seed are left out; [] if the scenarios cannot be read. Keys with
+    the same last part are one input with the values of all.
     """
     try:
         documents = parse_documents(
@@ -139,7 +142,9 @@ def inputs_of_sweep(result: Result) -> list[SweptInput]:
 
 
 def _number_text(value: float, name: str, labels: Iterable[str]) -> str:
-    """Return a number as the labels of a sweep have it: 25000 or 25000.0."""
+    """Return a number as the labels of a sweep have it: 25000 or 25000.0; the shorter
+    one if no label has it.
+    """
     texts = (f"{value:.15g}", str(float(value)))
     label_texts = (
         text for text in texts if any(_has_value(label, name, text) for label in labels)
@@ -154,10 +159,10 @@ def _has_value(run: str, name: str, text: str) -> bool:
 
 def table_by_run(result: Result) -> pd.DataFrame:
     """Return the table of a result of ``sweep`` with the name of each run in the column
-    ``run``.
+    ``run``, in place of ``label``.
 
-    A label of the user's own need not say the swept values: then the name is made of
-    them.
+    A label of the user's own need not say the swept values. Then the name is made of
+    the exchange or strategy, the swept values, and the ranks.
     """
     table = result.tables["sweep"]
     axes = result.meta["axes"]
@@ -183,7 +188,8 @@ def warm_epochs(
 ) -> pd.DataFrame:
     """Return the last epoch of each run, with half its interval (s) as column ``half``.
 
-    Rows are in the order of the runs; ``half`` is 0 where unknown.
+    Runs are texts; rows are in the order in which runs first occur in ``epochs``.
+    ``half`` is 0 where unknown.
 
     Args:
         epochs: columns `EPOCH_COLUMNS`, means over seeds.
@@ -205,11 +211,14 @@ def scales_of(rows: pd.DataFrame, inputs: Sequence[SweptInput]) -> list[Scale]:
     """Group runs that are compared with each other, smallest scale first.
 
     Numbers are conditions, words tell competitors apart. The swept number with the most
-    values is ``across``: its values are compared within a scale.
+    values is ``across``: its values are compared within a scale. Where no group has two
+    of its values, there is no ``across``, and its values are conditions, too. A number
+    with one value in ``rows`` is no condition. Runs whose name does not say a number
+    form groups of their own.
 
     Args:
         rows: of `warm_epochs`.
-        inputs: that are swept beside ranks and exchange.
+        inputs: inputs that are swept beside ranks and exchange.
     """
     numbers = [swept for swept in inputs if swept.is_number]
     rows = rows.assign(name=_competitor_names(rows, numbers))
@@ -278,8 +287,10 @@ def _build_scale(
 
 
 def _value_texts(rows: pd.DataFrame, swept: SweptInput) -> list[str]:
-    """Return (rows,) the value of an input in each run, as text; '' where the name of
-    the run has none.
+    """Return (rows,) the value of an input in each run, as text.
+
+    It is '' where the name of the run has none. The exchanged fraction is read from its
+    column, not from the name.
     """
     if swept.name == FRACTION:
         text_of = {number: text for text, number in swept.number_of.items()}
@@ -297,8 +308,11 @@ def _text_in_name(run: str, swept: SweptInput) -> str:
 
 
 def _competitor_names(rows: pd.DataFrame, numbers: Sequence[SweptInput]) -> list[str]:
-    """Return (rows,) the names that tell the runs of a scale apart: without ranks and
-    swept numbers.
+    """Return (rows,) the names that tell the runs of a scale apart: without ranks,
+    swept numbers, and a schedule that all share.
+
+    A name without any other words stays the run's. With a swept exchange_fraction
+    'partial-0.1' becomes 'partial'.
     """
     names = []
     for run, ranks in zip(rows["run"], rows["world_size"], strict=True):
@@ -318,8 +332,8 @@ def _competitor_names(rows: pd.DataFrame, numbers: Sequence[SweptInput]) -> list
 def overlaps_widely(row: Row, fastest: Row) -> bool:
     """Return true if the intervals of two runs overlap, but are too wide for a tie.
 
-    Both together span more than `WIDE_INTERVALS` of the fastest epoch; false for one
-    run.
+    Their half intervals add up to more than `WIDE_INTERVALS` of the fastest epoch.
+    False if both rows are of one run.
     """
     if row["run"] == fastest["run"]:
         return False
@@ -333,8 +347,9 @@ def overlaps_widely(row: Row, fastest: Row) -> bool:
 def ties(row: Row, fastest: Row) -> bool:
     """Return true if a run takes as long as the fastest.
 
-    So it is within the sum of half intervals or `TIE_SHARE`, unless these are too wide
-    (`overlaps_widely`).
+    A tie is a gap of at most the sum of half intervals, or of `TIE_SHARE` of the fastest
+    epoch, unless the intervals are too wide (`overlaps_widely`). The fastest run ties
+    with itself.
     """
     gap = row["epoch_s"] - fastest["epoch_s"]
     half_sum = row["half"] + fastest["half"]

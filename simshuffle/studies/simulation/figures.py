@@ -33,6 +33,7 @@ from simshuffle.studies.simulation.text import format_seconds
 BAR_WIDTH, HIDDEN_WIDTH = 0.66, 0.16
 """Widths (rows) of a bar, and of the bars of hidden work on both sides of it."""
 ROW_INCHES = 0.24
+"""Height of a row with one bar."""
 LINE_ROWS, SMALL_LINE_ROWS = 0.7, 0.5
 """Part of a row that a line of a name takes, and a line in small letters."""
 NAME_WIDTH = 22  # characters of a line of a run's name
@@ -73,14 +74,17 @@ def breakdown_chart(
     """Draw the breakdown of epochs of runs: a bar for each run, with its waiting and
     hidden work.
 
+    Runs that only one of the tables has get no bar. Pages can show bars as shares, too.
+
     Args:
         table: the breakdown, of `simshuffle.report.report.breakdown`.
-        epochs: run, epoch, world_size, exchange_total_s and exchange_exposed_s of these
-            runs.
+        epochs: run, epoch, world_size, exchange_total_s, exchange_exposed_s and
+            allreduce_hidden_s of these runs, a row for each run and epoch.
         booking: 'cause' for waiting in the colour of what is waited for, hatched;
             'paper' for the booking of the authors, where waiting counts where it
             happens.
-        half_intervals: half the 95 % interval of an epoch (s), by run and epoch.
+        half_intervals: half the 95 % interval of an epoch (s), by run and epoch, for all
+            bars; 0 for a bar without one. None without intervals.
         interval_subject: the quantity that the 95 % interval is of.
         bars: runs and their epochs; None for the last epoch of every run.
         interval_ends: ends of the 90 % interval of the last epoch (s), by run.
@@ -121,7 +125,9 @@ def _add_half_intervals(
 def _add_ends_of_last_epochs(
     rows: pd.DataFrame, epochs: pd.DataFrame, interval_ends: Ends | None
 ) -> pd.DataFrame:
-    """Add the ends of the 90 % interval (s) to the bars of the last epoch of each run."""
+    """Add the ends of the 90 % interval (s) to the bars of the last epoch of each run,
+    as columns `LOW` and `HIGH`: NaN for other bars and without an interval.
+    """
     last_epochs = epochs.groupby(epochs["run"].astype(str))["epoch"].max()
     names = rows["run"].where(rows["epoch"] == rows["run"].map(last_epochs), "")
     return add_interval_ends(rows.assign(of=names), interval_ends or {}, "of")
@@ -130,7 +136,8 @@ def _add_ends_of_last_epochs(
 def _draw_panels(rows: pd.DataFrame, pieces: pd.DataFrame) -> list[Panel]:
     """Return the panels, the last with the title of the time axis.
 
-    Names are smaller, then on one line, where panels are higher than `MAX_INCHES`.
+    Names are smaller, then on one line, where panels are higher than `MAX_INCHES`;
+    panels may still be higher. The title names the number of GPUs if all bars have one.
     """
     panels = _panels(rows, pieces)
     if _height_inches(panels) > MAX_INCHES:
@@ -150,7 +157,11 @@ def _draw_panels(rows: pd.DataFrame, pieces: pd.DataFrame) -> list[Panel]:
 
 
 def _breakdown_looks(interval_subject: str) -> dict[str, Look]:
-    """Return the looks of work, waiting, hidden work and intervals, by their keys."""
+    """Return the looks of work, waiting, hidden work and intervals, by their keys.
+
+    Keys are labels, 'LABEL waits', those of `WAITING` and `HIDDEN_WORK`, 'half' and
+    'ends'.
+    """
     looks = {label: Look(label, colour) for label, colour in COLOURS.items()}
     looks |= {
         f"{label} waits": Look("", colour, fill="waiting")
@@ -179,8 +190,9 @@ def _rows_of_bars(
 ) -> pd.DataFrame:
     """Return the epochs that have a bar, in the order of the runs.
 
-    They have the columns ``name``, with the epoch where a run has several, and ``bar``,
-    the index from 0.
+    They have the columns ``name``, with the epoch where a run has several bars, else in
+    lines (`wrap_name`), and ``bar``, the index from 0. Runs that ``runs`` lacks are left
+    out; ``bars`` None stands for the last epoch of each run.
     """
     rows = epochs.assign(run=epochs["run"].astype(str)).sort_values(
         "epoch", kind="stable"
@@ -211,7 +223,7 @@ def _pieces(parts: pd.DataFrame) -> pd.DataFrame:
     """Return the pieces of all bars, one after another, with look, tip and ends (s).
 
     Labels are in the order of `COLOURS`; waiting follows the work that it waits for.
-    Pieces of 0 s are left out.
+    Pieces of 0 s are left out. ``parts`` are of `report.arrange_labels`, with ``bar``.
     """
     position_of_label = {label: position for position, label in enumerate(COLOURS)}
     keys = ["bar", "place", "label", "waiting", "run", "epoch"]
@@ -266,8 +278,11 @@ def _panels(
 
 
 def _groups(rows: pd.DataFrame) -> list[pd.DataFrame]:
-    """Return the groups of bars that can share an axis: bars over `LONG_FACTOR` times
-    as long come first.
+    """Return the groups of bars that can share an axis: one, or long bars and then
+    short ones.
+
+    They are divided at the longest bar that is over `LONG_FACTOR` times as long as the
+    next shorter one; a bar reaches to the end of its 90 % interval.
     """
     bar_ends = rows[["end", HIGH]].max(axis=1)
     sorted_ends = sorted(bar_ends)
@@ -279,7 +294,11 @@ def _groups(rows: pd.DataFrame) -> list[pd.DataFrame]:
 
 
 def _panel(rows: pd.DataFrame, pieces: pd.DataFrame, *, small: bool = False) -> Panel:
-    """Draw the bars of some runs, with hidden work, intervals and numbers beside them."""
+    """Draw the bars of some runs, with hidden work, intervals and numbers beside them.
+
+    Hidden work below `VISIBLE` of the longest bar is left out. ``small`` is for names
+    and numbers.
+    """
     names, positions = _group_names(rows)
     bar_ends = (rows["end"] + rows["half"]).combine(rows[HIGH], max, fill_value=0.0)
     texts = rows["end"].map(_seconds_text) + rows[[LOW, HIGH]].apply(
@@ -338,6 +357,7 @@ def _group_names(rows: pd.DataFrame) -> tuple[list[str], list[int]]:
     """Return the names beside the rows, and the row index of each bar.
 
     Bars of several world sizes stand below a row without a bar, which names their size.
+    Such a row stands wherever the size changes from one bar to the next.
     """
     names: list[str] = []
     positions: list[int] = []
@@ -355,6 +375,8 @@ def wrap_name(run: str, with_world_size: bool = False) -> str:
     """Wrap the name of a run into lines: the strategy, then each swept key with its
     value.
 
+    Lines have at most `NAME_WIDTH` letters; underscores of keys become spaces.
+
     Args:
         run: the name of the run.
         with_world_size: true to include the world size, which else stands elsewhere.
@@ -370,8 +392,8 @@ def wrap_name(run: str, with_world_size: bool = False) -> str:
 
 
 def _interval_text(ends: pd.Series[float]) -> str:
-    """Return the text of an interval behind the number of a bar; '' where there is
-    none.
+    """Return the text of an interval behind the number of a bar, ' (1.2–1.5)' without
+    unit; '' where an end is NaN.
     """
     return (
         ""
@@ -382,7 +404,7 @@ def _interval_text(ends: pd.Series[float]) -> str:
 
 def _seconds_text(value: float) -> str:
     """Format seconds with three digits, more before the point, and at most four
-    decimals.
+    decimals; without a unit.
     """
     digits = max(0, 2 - math.floor(math.log10(value))) if value > 0 else 0
     return f"{value:.{min(digits, 4)}f}"

@@ -41,7 +41,7 @@ JOBS = Schema(
 def jobs_table(result: Result) -> pd.DataFrame:
     """Return the epochs of each job alone and beside the others: columns of `JOBS`.
 
-    ``slowdown`` is the ratio of both; epochs that one of both lacks are left out.
+    ``slowdown`` is together_s over alone_s; epochs that one of both lacks are left out.
     """
     epochs = result.tables["epochs"]
     seconds = {
@@ -60,7 +60,7 @@ def jobs_table(result: Result) -> pd.DataFrame:
 
 
 def list_jobs(result: Result) -> Table:
-    """Return the table of jobs as a terminal displays it."""
+    """Return the table of jobs, all epochs of each, as a terminal displays it."""
     title = "Epochs of each job alone and beside the others"
     return JOBS.listing(result.derived["jobs"], title, list(JOBS.columns))
 
@@ -68,6 +68,9 @@ def list_jobs(result: Result) -> Table:
 def jobs_verdict(result: Result) -> list[str]:
     """Return the verdict: the job that loses most, the link that it shares, the other
     jobs, and what the verdict rests on.
+
+    A job's loss is the ratio of the sums over all its epochs, beside the others and
+    alone. Up to `MAX_UNHURT_RATIO` a job is not called slower, and not named.
     """
     sums = (
         result.derived["jobs"]
@@ -106,7 +109,9 @@ def jobs_verdict(result: Result) -> list[str]:
 
 def _describe_shared_link(result: Result, job: str) -> Iterator[str]:
     """Yield a sentence on the busiest link that a job shares with another, while it ran
-    beside the others.
+    beside the others; none if it shares no link.
+
+    Shared is a link that both the job and another one use when they run alone.
     """
     utilisation = _utilisation(result)
     isolated_peers = [
@@ -130,7 +135,7 @@ def _describe_shared_link(result: Result, job: str) -> Iterator[str]:
 def _utilisation(result: Result) -> dict[str, dict[str, float]]:
     """Return the utilisation (share) of each link by run: {run: {link: share}}.
 
-    It is that of the epoch in which the link was busiest.
+    It is the mean over the epoch in which the link was busiest.
     """
     columns = ["run", "link", "mean_utilisation"]
     utilisation: dict[str, dict[str, float]] = {}

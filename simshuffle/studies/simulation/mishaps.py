@@ -18,6 +18,7 @@ MISHAP_KINDS = ("killed", "faults", "losses", "completeness")
 """Keys that ``meta.json`` has of a run with mishaps."""
 MAX_LOSSY_RUNS = 4
 """Largest number of runs that lost hosts with a sentence in a verdict."""
+# columns of a loss in ``meta.json``, in s, and what each is for
 ABSENCE_PHASES = {
     "detect_s": "until it was noticed",
     "restart_s": "to start again",
@@ -28,8 +29,9 @@ ABSENCE_PHASES = {
 
 
 def mishaps_by_kind(result: Result) -> dict[str, dict[str, Any]]:
-    """Return the mishaps of a result for JSON: for each of `MISHAP_KINDS` that
-    occurred, the facts by run.
+    """Return the mishaps of a result for JSON: {kind: {run: facts}}.
+
+    Kinds are those of `MISHAP_KINDS` that a run has in ``meta.json``.
     """
     runs = result.meta["runs"]
     mishaps = {
@@ -42,7 +44,11 @@ def mishaps_by_kind(result: Result) -> dict[str, dict[str, Any]]:
 
 
 def list_notes(meta: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the lines on mishaps in the notes of a run."""
+    """Yield the lines on mishaps in the notes of a run: the kill, the faults, and each
+    lost host; none without mishaps.
+
+    ``meta`` has the facts on the run in ``meta.json``.
+    """
     if meta.get("killed"):
         yield describe_kill(meta["killed"])
     # where a host was lost, that is told below, and no other need have begun
@@ -54,8 +60,10 @@ def list_notes(meta: Mapping[str, Any]) -> Iterator[str]:
 def list_sentences(result: Result) -> list[str]:
     """Return the sentences of a verdict on mishaps: kills, faults, and lost hosts.
 
-    Faults are left out that a waiting names; of lost hosts at most `MAX_LOSSY_RUNS`
-    runs have a sentence.
+    Faults are left out that a waiting names. At most `MAX_LOSSY_RUNS` runs have a
+    sentence on their lost hosts, and a last sentence says how many more there
+    are. The cost is the time of work done again and of all `ABSENCE_PHASES`, over all
+    losses of a run.
     """
     runs = result.meta["runs"]
     sentences = [
@@ -113,8 +121,8 @@ def _unnamed_faults(facts: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def completeness_table(result: Result) -> Table | None:
-    """Return the table of the share of the data set that each epoch saw, and that it
-    computed twice.
+    """Return the table of the share (%) of the data set that each epoch saw, and that
+    it computed twice, for the runs that lost a host.
 
     Returns:
         None if no run lost a host.
@@ -141,13 +149,15 @@ def completeness_table(result: Result) -> Table | None:
 
 
 def list_tables(result: Result) -> Sequence[Table]:
-    """Return the tables on mishaps: one if a run lost a host."""
+    """Return the tables on mishaps: one if a run lost a host, else []."""
     table = completeness_table(result)
     return [] if table is None else [table]
 
 
 def _describe_loss(loss: Mapping[str, Any]) -> str:
-    """Return the sentence on a host that was lost, and on what that cost."""
+    """Return the sentence on a host that was lost, and on what that cost, or that the
+    job ended there.
+    """
     lost_at = readable(loss["at_s"], Dimension.SECONDS, 3)
     redone = readable(loss["redone_s"], Dimension.SECONDS, 3)
     beginning = f"Lost {loss['host']} at {lost_at}, in epoch {loss['epoch']}"

@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 
 
 def list_parts(result: Result) -> Iterable[str | Table]:
-    """Return what a terminal shows: the table of warm epochs, mishaps, and cautions."""
+    """Return what a terminal shows: the table of warm epochs, mishaps, and cautions.
+
+    A warm epoch is the last one of a run.
+    """
     run_means = means_of(result)
     rows = warm_epochs(run_means.epochs, run_means.epoch_half)
     interval_meta = result.meta.get("intervals")
@@ -41,7 +44,9 @@ def list_parts(result: Result) -> Iterable[str | Table]:
 
 def list_details(result: Result) -> Iterable[str | Table]:
     """Return all epochs by label and cause, intervals, bytes, and notes on the
-    computation.
+    computation, as a terminal shows them with -v.
+
+    90 % intervals are there if the result has any.
     """
     run_means = means_of(result)
     booking = booking_of(result.meta)
@@ -59,7 +64,10 @@ def list_details(result: Result) -> Iterable[str | Table]:
 
 def export_parts(result: Result) -> Iterable[str | Table]:
     """Return tables of the warm epochs, with three significant digits, for a page of a
-    paper.
+    paper; then notes.
+
+    The first table has all runs. It has a column for each label and for waiting if the
+    result stores a booking, as with --labels paper.
     """
     run_means = means_of(result)
     warm = warm_epochs(run_means.epochs, run_means.epoch_half)
@@ -95,7 +103,10 @@ def _notes(result: Result) -> list[str]:
 
 
 def means_of(result: Result) -> Means:
-    """Return the means over the seeds of a result, with the ends of its intervals."""
+    """Return the means over the seeds of a result, with the ends of its 90 % intervals.
+
+    With one seed the means are its own values; without intervals the ends are {}.
+    """
     run_means = means_over_seeds(result.tables["epochs"], result.tables["breakdown"])
     return replace(
         run_means, ends=intervals.interval_ends(result.meta.get("intervals"))

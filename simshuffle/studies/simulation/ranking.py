@@ -48,13 +48,14 @@ def rank_runs(
 ) -> list[str]:
     """Return the answer of a comparison: a sentence for each scale.
 
-    Runs of one name have a single sentence on their speed-up; of more than `MAX_SCALES`
-    scales, evenly chosen ones have a sentence.
+    Runs of one name have a single sentence on their speed-up, if no number is swept
+    within a scale. Of more than `MAX_SCALES` scales, evenly chosen ones have a sentence,
+    and a last sentence says how many do not.
 
     Args:
         scales: smallest first.
-        causes: of the time of each run.
-        intervals: the intervals of a result, if it has any.
+        causes: the causes of the time of each run.
+        intervals: the intervals of a result, for how sure an order is; None for none.
     """
     names = {name for scale in scales for name in scale.names}
     if (
@@ -86,6 +87,9 @@ def rank_runs(
 def _rank_scale(scale: Scale, causes: Causes, odds: Odds) -> str:
     """Return the sentence on one scale: a ranking, a threshold, a saturation or a
     single run.
+
+    It begins with the title of the scale, and says if epochs were lengthened to as many
+    samples.
     """
     rows = scale.rows.to_dict("records")
     if scale.across:
@@ -163,8 +167,9 @@ def _describe_losers(
 ) -> str:
     """Return the phrase on runs that take longer for one reason, fastest first.
 
-    It has the share of the draws where that is below `SURE_SHARE`; of more than
-    `MAX_NAMES` runs only the first and the last are named.
+    ``reason`` '' is left out. The phrase has the least share of the draws in which the
+    fastest run is faster, where that is below `SURE_SHARE`; pairs without odds count as
+    sure. Of more than `MAX_NAMES` runs only the first and the last are named.
     """
     ratios = [row["epoch_s"] / fastest["epoch_s"] for row in losers]
     names = [row["name"] for row in losers]
@@ -188,7 +193,12 @@ def _describe_losers(
 
 
 def _describe_speedup(scales: Sequence[Scale]) -> str:
-    """Return the sentence on what more ranks give to the runs of one name."""
+    """Return the sentence on what more ranks give to the runs of one name.
+
+    It has the epochs of the smallest and of the largest scales, `MAX_NAMES` at most, and
+    the gain in samples/s from the smallest to the largest. Only the first run of a scale
+    counts.
+    """
     rows = [scale.rows.iloc[0].to_dict() for scale in scales]
     displayed_rows = (
         rows if len(rows) <= MAX_NAMES else [rows[0], *rows[1 - MAX_NAMES :]]
@@ -215,7 +225,7 @@ def _describe_speedup(scales: Sequence[Scale]) -> str:
 
 def _describe_threshold(scale: Scale) -> str:
     """Return the sentence on the values of the swept number at which each run is close
-    to the fastest.
+    to the fastest (`is_close`), and on runs that never are.
     """
     rows = scale.rows
     by_time = (
@@ -283,11 +293,11 @@ def _describe_close_range(
 
     Args:
         name: the run.
-        rows: its rows, by the swept number.
+        rows: its rows, ascending by the swept number.
         is_close_row: true for each of ``rows`` in which the run is close to the
-            fastest.
+            fastest; at least one is true, and one false.
         fastest: the row of the fastest run, by the swept number.
-        best: the name of the run to compare with.
+        best: the name of the run to compare with, or 'the fastest'.
         across: the name of the swept number.
     """
     far_rows = [
@@ -320,8 +330,9 @@ def _describe_close_range(
 def describe_range(rows: Sequence[Row], holds: Sequence[bool], across: str) -> str:
     """Return the values of a swept number at which something holds.
 
-    They are 'from open_rate 50k/s on', 'up to ...' or a list 'at ...'; it must hold at
-    one of them at least.
+    They are 'from open_rate 50k/s on', 'up to ...' or a list 'at ...'; 'from' if it
+    holds at all. It must hold at one of them at least. ``rows`` ascend by the swept
+    number, whose text is their ``x_text``.
     """
     texts = [row["x_text"] for row, is_true in zip(rows, holds, strict=True) if is_true]
     first = holds.index(True)
@@ -334,8 +345,10 @@ def describe_range(rows: Sequence[Row], holds: Sequence[bool], across: str) -> s
 
 
 def _describe_saturation(scale: Scale) -> str:
-    """Return the sentence on what one run gains from a swept number, and from which
-    value on it gains nothing.
+    """Return the sentence on what one run gains from a swept number, and at which
+    values it is close to its shortest epoch.
+
+    It has the epochs at the least and at the largest number.
     """
     rows = scale.rows.to_dict("records")
     name = rows[0]["name"]
@@ -360,7 +373,10 @@ def _describe_saturation(scale: Scale) -> str:
 
 
 def describe_ratio(ratio: float) -> str:
-    """Describe a ratio of 1 or more, such as '2.3 % longer' or '4.4 times as long'."""
+    """Describe a ratio of 1 or more, such as '2.3 % longer' or '4.4 times as long'.
+
+    It is times from `MIN_RATIO_AS_TIMES` on.
+    """
     if ratio >= MIN_RATIO_AS_TIMES:
         return (
             f"{ratio:.2g} times as long"
@@ -371,8 +387,8 @@ def describe_ratio(ratio: float) -> str:
 
 
 def _format_two_digits(value: float) -> str:
-    """Format a number with two digits and no more than two decimals, so that rounding
-    gives 0.
+    """Format a number below 100 with two digits and no more than two decimals: '0' for
+    one that rounds to 0.
     """
     text = f"{round(value, 2):.2g}"
     return "0" if float(text) == 0 else text
@@ -380,7 +396,7 @@ def _format_two_digits(value: float) -> str:
 
 def _describe_end_ratios(ratios: Sequence[float], texts: Sequence[str]) -> str:
     """Describe how much longer a run takes at the first and at the last value of a
-    swept number.
+    swept number; without the values if both descriptions are the same.
     """
     first_text = describe_ratio(ratios[0])
     last_text = describe_ratio(ratios[-1])
@@ -397,7 +413,8 @@ def format_percent(share: float) -> str:
 def format_seconds(row: Row) -> str:
     """Format the seconds of an epoch: '12.34 s', or '12.3 ± 0.4 s' with an interval.
 
-    ``half`` then decides the decimals: it has two digits.
+    ``half`` then decides the decimals: it has two digits, more before the point.
+    Without an interval the epoch has four digits and the unit that suits it.
     """
     if not row["half"]:
         return readable(row["epoch_s"], Dimension.SECONDS, 4)
@@ -408,8 +425,8 @@ def format_seconds(row: Row) -> str:
 def list_names(names: Sequence[str]) -> str:
     """List names in a sentence.
 
-    Names that differ only in the number at their end are joined: 'partial-0.1/0.3'. Of
-    more than `MAX_NAMES` names the first ones are listed.
+    Neighbours that differ only in the number at their end are joined: 'partial-0.1/0.3'.
+    Of more than `MAX_NAMES` names the first ones are listed, and how many more there are.
     """
     parts: list[str] = []
     stem = ""
@@ -428,5 +445,5 @@ def list_names(names: Sequence[str]) -> str:
 
 
 def join_words(words: Sequence[str]) -> str:
-    """Join words with commas and a last 'and'."""
+    """Join words with commas and a last 'and'; '' for none."""
     return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))

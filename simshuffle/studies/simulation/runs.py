@@ -37,15 +37,15 @@ class HostWaitedFor(TypedDict):
 
     host: str
     label: str
-    seconds: float
+    seconds: float  # of an epoch, mean over ranks, beyond the median of the other hosts
 
 
 class RunMeta(TypedDict):
     """Facts on a run in ``meta.json``."""
 
-    storage_per_host_nbytes: float
-    staged_to: str | None
-    staging_s: float
+    storage_per_host_nbytes: float  # of samples
+    staged_to: str | None  # 'memory' or 'ssd'; None if hosts hold no samples
+    staging_s: float  # 0 for none
     start_s: NotRequired[float]  # of a job, when its first epoch begins
     routing: NotRequired[str]
     slow_cables: NotRequired[dict[str, Any]]
@@ -60,16 +60,16 @@ class RunMeta(TypedDict):
 class HiddenFraction(TypedDict):
     """Largest exchanged fraction that is hidden, and the schedule."""
 
-    fraction: float
-    schedule: str
+    fraction: float  # Q; 0 if none is
+    schedule: str  # its name; '' for none
 
 
 class SimulationMeta(TypedDict):
     """Facts on a simulation in ``meta.json``."""
 
-    runs: dict[str, RunMeta]
-    hidden: NotRequired[dict[str, HiddenFraction]]
-    not_steady: NotRequired[str]
+    runs: dict[str, RunMeta]  # by name
+    hidden: NotRequired[dict[str, HiddenFraction]]  # by number of ranks, as text
+    not_steady: NotRequired[str]  # sentence on epochs after the last that differ
     labels: NotRequired[Booking]
     timeline: NotRequired[KeptRanks]
     seeds: NotRequired[int]  # there, where there are several
@@ -96,8 +96,8 @@ class SimulatedRuns:
     def cells(self) -> Iterator[tuple[str, str, dict[str, Any]]]:
         """Yield the name of each cell, its run, and its seed as a column of its tables.
 
-        The column is {} where a run has one seed. The seeds of a run follow one
-        another.
+        The column is {} where a run has one seed, else {'seed': number}. Seeds count
+        from the scenario's own on. Jobs that run together are several runs of one cell.
         """
         for run, scenario in self.scenarios.items():
             if run in self.jobs:
@@ -112,7 +112,7 @@ class SimulatedRuns:
                 )
 
     def cell_of(self, name: str, run: str, seed_column: Mapping[str, Any]) -> RunCell:
-        """Return the cell that `cells` names."""
+        """Return the cell that `cells` names; the arguments are what `cells` yields."""
         if run in self.jobs:
             return JobsCell(self.machines[name].to_dict(), name, timeline=self.timeline)
         document = self.scenarios[run].to_dict()
@@ -137,8 +137,8 @@ def divide_jobs(
     isolation on the same hosts.
 
     Returns:
-        All runs without jobs, by name, and the request with the cells of the runs that
-        are jobs.
+        All runs, by name, each without jobs of its own; and the request with the cells
+        of the runs that are jobs. A job's isolated run ends in `ISOLATED_SUFFIX`.
 
     Raises:
         ScenarioError: a job cannot be placed.
@@ -188,8 +188,9 @@ def hidden_fractions(runs: SimulatedRuns) -> dict[str, Any]:
     world size.
 
     The exchange is that of a run on as many ranks, or partial local shuffle where none
-    exchanges a fraction. Only the `MAX_WORLD_SIZES` largest world sizes count. Jobs and
-    runs with faults are left out, as closed forms do not cover them.
+    exchanges a fraction. Only the `MAX_WORLD_SIZES` largest world sizes count. Keys are
+    texts, values those of `HiddenFraction`. Closed forms do not cover jobs, faults,
+    failures, one rank, model parallelism, and hosts without room, which are left out.
     """
     scenarios: dict[int, Scenario] = {}
     for scenario in [] if runs.jobs else runs.scenarios.values():
@@ -212,8 +213,8 @@ def hidden_fractions(runs: SimulatedRuns) -> dict[str, Any]:
 
 
 def _has_closed_form(scenario: Scenario) -> bool:
-    """Return true if closed forms cover the exchange of a scenario: data parallelism
-    without faults.
+    """Return true if closed forms cover the exchange of a scenario: data parallelism on
+    two ranks or more, without faults and failures.
     """
     by_data = scenario.workload.parallelism.is_data_parallel
     return (

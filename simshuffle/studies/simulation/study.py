@@ -93,7 +93,8 @@ def request(options: RunOptions) -> tuple[Study[SimulatedRuns], Request[Simulate
         ScenarioError: two runs have one name, a swept value is not valid, or a run has
             too many packets.
         TopologyError: a routing or hosts are not known for the network.
-        InputError: a scenario sweeps the seed itself, there are too many seeds, or an
+        InputError: seeds are requested where a scenario sweeps the seed itself, or
+            there are too many. Also if the timeline is none of `KeptRanks`, or an
             option does not go with jobs.
     """
     scenarios = scenarios_of(options.scenario, options.set)
@@ -148,7 +149,7 @@ def _check_jobs(options: RunOptions) -> None:
 
 
 def _estimate_rows(scenario: Scenario) -> int:
-    """Estimate the rows of the timeline of a run."""
+    """Estimate the rows of the timeline of a run with all ranks, for one seed."""
     ranks = scenario.world_size
     return (
         ROWS_OF_ITERATION
@@ -166,8 +167,8 @@ def _cells(runs: SimulatedRuns, outcomes: Outcomes) -> dict[str, Cell]:
 
 
 def _collect(runs: SimulatedRuns, outcomes: Outcomes) -> Tables:
-    """Return the stored tables; long ones are lazy, and the breakdown lacks absent
-    labels.
+    """Return the stored tables; long ones are lazy, and the breakdown lacks
+    `report.OPTIONAL_LABELS` that no run has.
     """
     cells = [
         ({"run": run, **seed}, runs.outcome(outcomes, name, run))
@@ -207,7 +208,8 @@ def _collect_facts(
     """Return the facts on each run for ``meta.json``, by run, and the intervals.
 
     Facts are those of the first seed; staging and samples/s are means over seeds.
-    Intervals are there where they were requested.
+    Staging is that before the first epoch, samples/s a list by epoch. Intervals are
+    there where they were requested.
     """
     epochs = means_over_seeds(tables["epochs"], tables["breakdown"]).epochs
     facts_by_run: dict[str, Any] = {}
@@ -251,8 +253,9 @@ def _figures(result: Result) -> dict[str, Chart]:
 def _as_json(result: Result) -> Any:
     """Return the result as plain values for JSON.
 
-    ``epochs`` has a row for each epoch, its labels under ``breakdown``, booked as the
-    result says; derived tables, intervals and mishaps follow.
+    ``epochs`` has a row for each run, seed and epoch, its labels under ``breakdown``,
+    booked as the result says. Derived tables, intervals and the mishaps that there are
+    follow, each under its name.
     """
     table = result.tables["breakdown"]
     if booking_of(result.meta) == "paper":
@@ -281,7 +284,9 @@ def _compared_tables(result: Result) -> Tables:
     ``seconds``.
 
     ``seconds`` has a row for each run, epoch and label (waiting apart), 'epoch' for the
-    whole, with half its interval; a label that an epoch lacks counts as 0.
+    whole, with half its 95 % interval; half is 0 for labels. A label that an epoch lacks
+    counts as 0, as ``attrs['absent']`` says. ``rates`` is of `epoch_lengths`. Waiting is
+    booked by cause.
     """
     keys = ["run", "epoch", "label"]
     run_means = means_of(result)
@@ -305,10 +310,11 @@ def _compared_tables(result: Result) -> Tables:
 
 
 def _find_faults(result: Result) -> Iterator[Problem]:
-    """Yield the faults of a stored result.
+    """Yield the faults of a stored result; none if it fits together.
 
-    They are tables of other runs or epochs than epochs.csv, an epoch with other labels
-    than the rest, and other numbers of seeds than ``meta.json`` says.
+    They are tables of other runs or epochs than epochs.csv, an epoch with labels that
+    others lack, and other runs or numbers of seeds than ``meta.json`` says. The timeline
+    must be empty where the result keeps none.
     """
     epochs = _epochs_in(result, "epochs")
     fits = {}
@@ -335,14 +341,18 @@ def _find_faults(result: Result) -> Iterator[Problem]:
 
 
 def _epochs_in(result: Result, table: str) -> set[tuple[Any, ...]]:
-    """Return the runs, epochs and seeds that have rows in a stored table."""
+    """Return (run, seed, epoch) of all rows of a stored table, without the seed where
+    epochs.csv has none.
+    """
     keys = report.keys_of(result.tables["epochs"])
     rows = get_long(result.tables, table).distinct(keys)[keys].astype({"run": str})
     return set(rows.itertuples(index=False, name=None))
 
 
 def _summary(result: Result) -> pd.DataFrame:
-    """Return means and 95 % intervals over the seeds of each run: the derived table."""
+    """Return means and 95 % intervals over the seeds of each run: the derived table, a
+    row for each run, epoch and measure.
+    """
     return summarise_seeds(
         measures_of_epochs(result.tables["epochs"], result.tables["breakdown"]), ["run"]
     )
@@ -352,9 +362,9 @@ class SimulationResult(Result):
     """The result of a simulation: tables as in `simshuffle.studies.simulation.tables`,
     and facts on each run.
 
-    With several seeds the tables have a column ``seed`` after the run. ``meta`` has for
-    each run its hosts, storage per host, staging time and samples/s; of several seeds
-    the latter two are means.
+    With several seeds the tables have a column ``seed`` after the run. ``meta["runs"]``
+    has for each run its hosts, storage per host (bytes), staging time (s) and samples/s,
+    a list by epoch; of several seeds the latter two are means.
     """
 
     def _repr_html_(self) -> str:
@@ -365,6 +375,9 @@ class SimulationResult(Result):
     def timeline(self) -> Timeline:
         """Return the timeline: phases of ranks, bytes on every link, and sources of
         every epoch's bytes.
+
+        Phases are of a sample of ranks, or empty, where the result keeps no more. The
+        whole timeline is loaded into memory, and kept.
         """
         return Timeline(
             self.tables["timeline"], self.tables["links"], self.tables["sources"]
@@ -391,7 +404,7 @@ class SimulationResult(Result):
 
 
 def repeat(folder: Path, meta: Meta) -> Request[SimulatedRuns]:
-    """Return the request of a result, from its folder."""
+    """Return the request of a result, from its folder, with the options in ``meta``."""
     stored_options = {name: meta[name] for name in ("labels", "seeds") if name in meta}
     stored_options |= repeat_options(meta)
     options = RunOptions(

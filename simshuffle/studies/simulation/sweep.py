@@ -86,24 +86,25 @@ class SweepRequest:
     """
 
     base: Scenario  # scenario without sweep of its own
-    # values by dotted key, the seed among them
+    # values by dotted key, the seed always among them
     combinations: Sequence[Mapping[str, Any]]
     axes: Mapping[str, str]  # names of the axes' columns by key; without the seed
     # columns of ``axes`` that hold numbers; the others hold texts
     numbers: frozenset[str]
     label: str  # label of a combination, with columns in braces; '' for the name that runs have
-    # as of `simshuffle.studies.simulation.runs.SimulatedRuns`
+    # lowest and highest value of inputs (SI units), by dotted key; None without intervals
     ranges: Mapping[str, tuple[float, float]] | None = None
 
 
 def request(options: SweepOptions) -> Request[SweepRequest]:
     """Return the request of a sweep.
 
-    The scenario's own sweep counts, too, but for keys that ``over`` names.
+    The scenario's own sweep counts, too, but for keys that ``over`` names. Combinations
+    themselves are checked by `_cells`.
 
     Raises:
-        InputError: the axes make no grid, a value or a combination is not valid, there
-            are too many seeds, or no such measure.
+        InputError: the axes make no grid, or two values have one name. Also for a
+            scenario, label, range or measure that is not valid, or too many seeds.
     """
     if problems := find_measure_problems(options.measure):
         raise InputError(problems, COMMAND_LINE)
@@ -149,8 +150,11 @@ def request(options: SweepOptions) -> Request[SweepRequest]:
 
 
 def _read_base(options: SweepOptions) -> Scenario:
-    """Return the scenario; a required value that it lacks is the first value of that
-    key in ``over``.
+    """Return the scenario; a required value that it lacks, or one that is not valid, is
+    the first value of that key in ``over``.
+
+    Raises:
+        InputError: ``over`` has none of the wrong keys, or its first values do not help.
     """
     try:
         return scenario_of(options.scenario, options.set)
@@ -220,7 +224,7 @@ def _document(
     combination: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Return the plain scenario of a combination, put together from resolved values
-    where there are any.
+    where there are any; a combination of resolved values is not checked.
 
     Args:
         sweep: the request.
@@ -238,7 +242,8 @@ def _document(
 
 
 def _resolve_values(sweep: SweepRequest) -> dict[tuple[str, str], Any] | None:
-    """Return every value of every key as the resolved scenario has it, by key and text.
+    """Return every value of every key as the resolved scenario has it, by key and
+    ``repr`` of the value.
 
     Returns:
         None if a value is not valid by itself or may change other keys, as the first
@@ -294,9 +299,9 @@ def _replace_value(
 
 
 def _collect(sweep: SweepRequest, outcomes: Outcomes) -> Tables:
-    """Return the table `sweep`: label, axes, seed, then measures, a row for each epoch.
+    """Return the table `sweep`: label, axes, seed, then measures.
 
-    Combinations that were lost have no row.
+    It has a row for each combination and epoch; combinations that were lost have none.
     """
     combinations = {combination_name(values): values for values in sweep.combinations}
     finished = {name: outcome for name, outcome in outcomes.items() if not outcome.lost}
@@ -353,8 +358,10 @@ def _without_seed_value(values: Mapping[str, Any]) -> dict[str, Any]:
 def _collect_facts(
     sweep: SweepRequest, outcomes: Outcomes, tables: Tables
 ) -> dict[str, Any]:
-    """Return the intervals of the last epochs by label, over seeds; {} without
-    intervals.
+    """Return the intervals of the last epochs by label; {} without intervals.
+
+    An interval is around the mean over all rows of a label. Inputs are those of the first
+    combination of the label that was not lost, with the scenario's own seed.
     """
     if sweep.ranges is None:
         return {}
@@ -376,7 +383,9 @@ def _collect_facts(
 
 
 def _summary(result: Result) -> pd.DataFrame:
-    """Return means and 95 % intervals over seeds, by label and axes: the derived table."""
+    """Return means and 95 % intervals over seeds: the derived table, a row for each
+    label, values of the axes, epoch and measure.
+    """
     return summarise_seeds(
         result.tables["sweep"],
         ["label", *(axis["name"] for axis in result.meta["axes"])],
@@ -401,9 +410,11 @@ def _figures(result: Result) -> dict[str, Chart]:
 
 def _compared_tables(result: Result) -> Tables:
     """Return the seconds of every epoch and under each label, means over the seeds, and
-    the rates.
+    the rates of `epoch_lengths`.
 
-    Rows are told apart by label, and by the axes too where the label is not enough.
+    A label's seconds are own work; waiting is only in the whole, 'epoch'. Each row has
+    half its 95 % interval, NaN with one seed. Rows are told apart by the run's label, and
+    by the axes too where that is not enough.
     """
     names = {"epoch_s": WHOLE, **{label_column(label): label for label in LABELS}}
     table = result.derived["summary"].rename(columns={"label": "run"})
@@ -423,18 +434,18 @@ class SweepMeta(TypedDict):
     """Facts on a sweep in ``meta.json``."""
 
     axes: list[SweptAxis]
-    zip: bool
+    zip: bool  # whether values are taken together, and no grid
     seeds: int
-    label: str
-    measure: str
-    lost: dict[str, str]
+    label: str  # the user's, with axes in braces; '' for none
+    measure: str  # of the figure
+    lost: dict[str, str]  # why, by the name of each combination without rows
     interval: NotRequired[bool]
     ranges: NotRequired[dict[str, list[float]]]
     intervals: NotRequired[intervals.Intervals]
 
 
 def repeat(folder: Path, meta: Meta) -> Request[SweepRequest]:
-    """Return the request of a result, from its folder."""
+    """Return the request of a result, from its folder, with the options in ``meta``."""
     stored_options = {name: meta[name] for name in ("zip", "seeds", "label", "measure")}
     stored_options |= repeat_options(meta)
     return request(SweepOptions(scenario=folder / "scenario.yaml", **stored_options))

@@ -13,7 +13,7 @@ from simshuffle.study.options import COMMAND_LINE
 
 
 def is_number(value: object) -> bool:
-    """Return true for an int or a float, but not for a bool."""
+    """Return true for an int or a float, NaN and inf among them, but not for a bool."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
@@ -29,7 +29,8 @@ def axis_names(keys: Sequence[str]) -> dict[str, str]:
 
 
 def check_names(axes: Mapping[str, Sequence[Any]]) -> None:
-    """Check that different values have different names, so that rows can be told apart.
+    """Check that different values of a key have different names, so that rows can be
+    told apart; equal values may stand twice.
 
     Raises:
         InputError: values share a name; with all such values.
@@ -49,6 +50,8 @@ def check_names(axes: Mapping[str, Sequence[Any]]) -> None:
 
 def check_label(label: str, columns: set[str]) -> None:
     """Check that a label names only columns of the sweep in its braces.
+
+    It need not name all, so that several combinations may have one label.
 
     Raises:
         InputError: it names another, or its braces are wrong.

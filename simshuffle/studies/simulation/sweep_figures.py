@@ -61,13 +61,15 @@ def sweep_chart(
     combination of the others.
 
     Points are means over seeds with their 95 % interval, and with the 90 % interval
-    where there are columns `LOW` and `HIGH`.
+    where there are columns `LOW` and `HIGH`. At most `MAX_LINES` lines are drawn; the
+    title says so. Rows that are NaN on an axis are left out. Of lines with one name only
+    the last is drawn.
 
     Args:
-        summary: the summary of the sweep.
-        axes: its axes in their order.
-        measure: the measure to draw.
-        samples: samples of an epoch of each run, as far as known.
+        summary: the summary of the sweep: label, the columns of ``axes``, `SUMMARY`.
+        axes: the axes of the sweep in their order.
+        measure: the measure to draw, a value of column ``measure``.
+        samples: samples of an epoch of each run, as far as known, for a note.
         ideal: true for a dotted line from the first point of each line, which halves
             the time with twice the value; both axes are logarithmic then.
     """
@@ -115,8 +117,10 @@ def sweep_chart(
 def _rows_of_last_epochs(
     summary: pd.DataFrame, axes: Sequence[Swept], measure: str
 ) -> pd.DataFrame:
-    """Return the rows of a measure in the last epoch of each run, with shortened labels
-    and both ends of the 90 % interval, NaN where there is none.
+    """Return the rows of a measure in the last epoch of each run, with shortened labels.
+
+    `LOW` and `HIGH` are the ends of the 90 % interval, NaN where there is none. Rows that
+    are NaN on an axis are left out.
     """
     table = summary[summary["measure"] == measure]
     table = table.assign(**{name: table.get(name, np.nan) for name in (LOW, HIGH)})
@@ -128,7 +132,9 @@ def _rows_of_last_epochs(
 def _line_looks(
     names: Sequence[str], touching: dict[str, dict[str, float]]
 ) -> dict[str, Look]:
-    """Return the look of each line, by its name.
+    """Return the look of each line, by its name; colours and markers repeat.
+
+    A line on which others lie has larger markers, which are seen as rings.
 
     Args:
         names: names of the lines in their order.
@@ -184,7 +190,7 @@ def _describe_samples(samples: Iterable[float]) -> list[str]:
 
 
 def _describe_seeds(rows: pd.DataFrame) -> str:
-    """Return the sentence on the number of seeds."""
+    """Return the sentence on the number of seeds: of the fewest and of the most."""
     min_seeds = int(rows["seeds"].min())
     max_seeds = int(rows["seeds"].max())
     if max_seeds == 1:
@@ -196,9 +202,11 @@ def _describe_seeds(rows: pd.DataFrame) -> str:
 
 
 def _touching_shares(rows: pd.DataFrame, y: Axis) -> dict[str, dict[str, float]]:
-    """Return for each line the share of points at which each later line touches it.
+    """Return for each line the share of points at which each later line touches it:
+    {line: {later line: share}}.
 
-    Points count that one of both has; they touch within `TOUCHING_SHARE` of the axis.
+    Points count that one of both has; they touch within `TOUCHING_SHARE` of the axis. A
+    point that only one has touches none.
     """
     # (points, lines) values; NaN where a line has no point
     values_by_line = rows.pivot_table("y", "x", "look", sort=False)
@@ -217,6 +225,7 @@ def _touching_shares(rows: pd.DataFrame, y: Axis) -> dict[str, dict[str, float]]
         high = math.log(high)
 
     def share(first: int, second: int) -> float:
+        """Return the share of points at which two lines, by index, touch."""
         is_touching = np.abs(values[:, first] - values[:, second]) <= TOUCHING_SHARE * (
             high - low
         )
@@ -236,7 +245,9 @@ def _describe_overlaps(
     rows: pd.DataFrame, touching: dict[str, dict[str, float]]
 ) -> list[str]:
     """Return the sentence on curves that cannot be told apart, with their distance, and
-    on curves that mostly touch.
+    on curves that mostly touch; [] if there are none.
+
+    Of the curves that mostly touch another one, only the first is named.
     """
     phrases = []
     remaining = list(touching)
@@ -284,6 +295,7 @@ def _rows_by_line(
     """Return the rows of each line of the figure, by the name of the line.
 
     The name is the words that its labels share, else the values of its axes, else ' '.
+    Of several lines with one name only the last is returned.
     """
     names = [axis["name"] for axis in axes if axis["name"] != across]
     groups = (
@@ -298,7 +310,11 @@ def _rows_by_line(
 
 
 def name_without(run: str, across: str, value: Any) -> str:
-    """Return the name of a run without the words that give ``across`` its value."""
+    """Return the name of a run without the words that give ``across`` its value.
+
+    The words are '@16' and 'world_size=16'; of the exchanged fraction also the end of
+    'partial-0.1', which becomes 'partial'.
+    """
     words = [
         word for word in run.split() if word not in {f"@{value}", f"{across}={value}"}
     ]
@@ -322,7 +338,7 @@ def _common_name(rows: pd.DataFrame, across: str) -> str:
 
 
 def _axis_text(name: str, value: Any) -> str:
-    """Return the name and the value of an axis, for the name of a line."""
+    """Return the last part of the name of an axis and its value: 'batch size 32'."""
     is_number = isinstance(value, int | float | np.number)
     words = name.rsplit(".", 1)[-1].replace("_", " ")
     return f"{words} {value:g}" if is_number else f"{words} {value}"
@@ -331,7 +347,12 @@ def _axis_text(name: str, value: Any) -> str:
 def _positioned_rows(
     rows: pd.DataFrame, name: str, across: str, values: Sequence[Any], is_number: bool
 ) -> pd.DataFrame:
-    """Return the rows of a line with their positions, look and hover text."""
+    """Return the rows of a line with columns x, y, look (the name) and tip, ascending in
+    x.
+
+    x is the number of the axis, else the index of its value in ``values``; 0 without an
+    axis. y is the mean.
+    """
     x = rows[across] if is_number else rows[across].map(values.index) if across else 0.0
     tips = [
         f"{label}: {format_seconds(mean)}"
@@ -345,6 +366,8 @@ def _positioned_rows(
 def _ideal_lines(rows: pd.DataFrame, looks: dict[str, Look]) -> list[Mark]:
     """Draw a dotted line from the first point of each line: half the time at twice the
     value.
+
+    The last mark stands for all in the legend.
     """
     first = rows.groupby("look", sort=False)[["x", "y"]].transform("first")
     ends = rows.assign(y=first["y"] * first["x"] / rows["x"])
@@ -361,6 +384,7 @@ def _value_axis(rows: pd.DataFrame, title: str, ideal: bool) -> Axis:
 
     It is logarithmic with ``ideal`` or from `MIN_LOG_RATIO` between largest and
     smallest; else it begins at 0 unless values differ by less than 1 - `NARROW_RATIO`.
+    Ends of intervals count as largest values, means alone as smallest.
     """
     top = float(np.nanmax(rows[["high", HIGH, "mean"]].to_numpy(float)))
     bottom = float(np.nanmin(rows[["low", LOW, "mean"]].to_numpy(float)))

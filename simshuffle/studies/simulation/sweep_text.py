@@ -41,7 +41,8 @@ def last_summary(result: Result) -> pd.DataFrame:
 def summary_of_measure(result: Result) -> pd.DataFrame:
     """Return the summary over seeds, with rows for the measure of the figure.
 
-    They are added only where the measure is one column over another.
+    They are added only where the measure is one column over another: the ratio of each
+    row of the sweep, and only then the mean over seeds.
     """
     stored_summary = result.derived["summary"]
     measure = result.meta["measure"]
@@ -59,7 +60,8 @@ def summary_of_measure(result: Result) -> pd.DataFrame:
 def sweep_parts(result: Result) -> Iterable[str | Table]:
     """Yield the table of warm epochs, and a line on each run that was lost.
 
-    Where names do not tell runs apart, it is the table of measures.
+    Where names do not tell runs apart, it is the table of measures. If the measure of the
+    figure is one column over another, the first table has the ratio of means over seeds.
     """
     table, rows, seeds = _warm_epochs_by_run(result)
     if rows is None:
@@ -89,7 +91,10 @@ def sweep_parts(result: Result) -> Iterable[str | Table]:
 
 
 def sweep_details(result: Result) -> Iterable[str | Table]:
-    """Yield the table of measures, what its intervals are, and the 90 % intervals."""
+    """Yield the table of measures, what its intervals are, and the 90 % intervals.
+
+    Intervals over seeds are there with several seeds, 90 % intervals if there are any.
+    """
     yield _measures_table(result)
     if len(result.derived["summary"]["label"].unique()) > MAX_ROWS:
         yield "summary.csv has all rows."
@@ -100,9 +105,11 @@ def sweep_details(result: Result) -> Iterable[str | Table]:
 
 
 def _measures_table(result: Result) -> Table:
-    """Return the table of the last epoch of every combination, mean ± half over seeds.
+    """Return the table of the last epoch of every combination, mean ± half the 95 %
+    interval over seeds.
 
-    It has at most `MAX_ROWS` rows, and the measure of the figure as a last column.
+    It has the first `MAX_ROWS` rows at most, and the measure of the figure as a last
+    column. With one seed there are means alone.
     """
     last_rows = last_summary(result)
     measure = result.meta["measure"]
@@ -154,7 +161,8 @@ def _warm_epochs_by_run(
     """Return the table by run, the warm epoch of each run, and the number of seeds of
     each.
 
-    The warm epochs are None where names do not tell runs apart.
+    The table is of `table_by_run`, the warm epochs of `contest.warm_epochs`. Where names
+    do not tell runs apart, the warm epochs are None and the seeds 1.
     """
     table = table_by_run(result)
     if table.duplicated(["run", "epoch", "seed"]).any():

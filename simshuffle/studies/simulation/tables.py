@@ -81,7 +81,9 @@ class SweptAxis(TypedDict):
 
 
 def axis_columns(axes: Sequence[SweptAxis]) -> dict[str, Column]:
-    """Return the columns that stand first in the tables of a sweep: label and axes."""
+    """Return the columns that stand first in the tables of a sweep, by name: label and
+    axes.
+    """
     column_of_axis = {
         axis["name"]: (real if axis["numbers"] else text)(f"value of {axis['key']}")
         for axis in axes
@@ -144,6 +146,9 @@ DIVISORS = {"iterations": "iteration", "world_size": "GPU"}
 def find_measure_problems(measure: str, path: str = "--measure") -> list[Problem]:
     """Return the problems of a measure that stands at ``path``; [] if there is such a
     measure.
+
+    A measure is a column of sweep.parquet, or that over one of `DIVISORS`, such as
+    'allreduce_exposed_s/iterations'.
     """
     name, slash, divisor = measure.partition("/")
     measures = [
@@ -167,6 +172,8 @@ def find_measure_problems(measure: str, path: str = "--measure") -> list[Problem
 def measure_name(measure: str) -> str:
     """Return the name of a measure: 'allreduce exposed per iteration (s)' for
     'allreduce_exposed_s/iterations'.
+
+    The measure must be valid (`find_measure_problems`).
     """
     name, _, divisor = measure.partition("/")
     if name == WHOLE_EPOCH:
@@ -186,8 +193,8 @@ def check_seeds(seeds: int, num_runs: int, is_seed_swept: bool) -> None:
         is_seed_swept: true if the seed is swept, too.
 
     Raises:
-        InputError: the seeds are no whole number from 1 on, the seed is swept too, or
-            there are too many runs.
+        InputError: the seeds are no whole number from 1 on, are several while the seed
+            is swept too, or make more than `MOST_COMBINATIONS` runs.
     """
     source = "command line"
     if not isinstance(seeds, int) or isinstance(seeds, bool) or seeds < 1:
@@ -220,7 +227,9 @@ def summarise_seeds(table: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
     """Return the mean and 95 % interval of every measure over the seeds.
 
     A row is a combination of ``keys`` (label and axes of a sweep), epoch and measure;
-    with one seed its ends are NaN. The interval is mean ± t s / √n, with the sample's
+    with one seed its ends are NaN. Columns are ``keys`` and `SUMMARY`. Measures are all
+    columns of ``table`` but ``keys``, epoch and `COLUMNS_WITHOUT_MEASURE`; they must be
+    numbers. The interval is mean ± t s / √n, with the sample's
     standard deviation s over n seeds and the 97.5th percentile t of Student's
     distribution of n − 1 degrees of freedom (Student, 'The probable error of a mean',
     Biometrika 6, 1908). The seeds are taken as independent draws from a normal
@@ -261,8 +270,9 @@ def summarise_seeds(table: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
 def measures_of_epochs(epochs: pd.DataFrame, breakdown: pd.DataFrame) -> pd.DataFrame:
     """Return ``epochs`` with a column of seconds for each label, own work and waiting.
 
-    The seconds are 0 where an epoch has none. ``epochs`` and ``breakdown`` are of
-    `simshuffle.report.report`.
+    The columns are of `label_column` for `LABELS`; waiting counts under the label that is
+    waited for. Checkpoints and lost work have no column. The seconds are 0 where an epoch
+    has none. ``epochs`` and ``breakdown`` are of `simshuffle.report.report`.
     """
     keys = report.keys_of(epochs)
     parts = report.by_cause(breakdown)[[*keys, "label", "waiting", "seconds"]]
@@ -283,7 +293,8 @@ def measures_of_epochs(epochs: pd.DataFrame, breakdown: pd.DataFrame) -> pd.Data
 def last_epochs(epochs: pd.DataFrame) -> pd.DataFrame:
     """Return the row of the last epoch of each run, ascending by epoch.
 
-    Runs are texts, even if they were categories.
+    Runs are texts, even if they were categories. Of several seeds one row is left: give
+    means.
     """
     rows = epochs.assign(run=epochs["run"].astype(str)).sort_values(
         "epoch", kind="stable"
@@ -303,7 +314,9 @@ def epoch_lengths(epochs: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
 
 
 def samples_of(epochs: pd.DataFrame) -> pd.Series[float]:
-    """Return (rows,) the number of samples of each of ``epochs``."""
+    """Return (rows,) the number of samples of each of ``epochs``, a whole number as
+    float.
+    """
     return (epochs["samples_per_s"] * epochs["epoch_s"]).round()
 
 
@@ -318,7 +331,8 @@ class Means:
 
     epochs: pd.DataFrame  # columns `EPOCH_COLUMNS`
     breakdown: pd.DataFrame  # columns `BREAKDOWN_COLUMNS`
-    # half the 95 % interval of each measure of ``epochs``, by run and epoch; None with one seed
+    # half the 95 % interval over seeds of each measure of ``epochs``, by run and epoch; None with
+    # one seed
     half_intervals: pd.DataFrame | None = None
     seeds: int = 1  # number of seeds
     # ends of the 90 % interval of the last epoch (s), by run; of inputs, model and chance
@@ -328,16 +342,16 @@ class Means:
     def epoch_half(self) -> pd.Series[float] | None:
         """Return half the 95 % interval of an epoch (s), by run and epoch.
 
-        It is over the seeds, or with one seed for the iterations that were not
-        simulated; None if all were simulated.
+        It is over the seeds. With one seed it is for the iterations that were not
+        simulated: 0 for an epoch without any, and None if all were simulated.
         """
         if self.half_intervals is not None:
             return self.half_intervals["epoch_s"]
         return half_of_window(self.epochs)
 
     def whole_epochs(self) -> pd.DataFrame:
-        """Return the epochs with the columns seconds, and half their interval, 0
-        without one.
+        """Return the epochs with the columns ``seconds`` (their epoch_s), and ``half``
+        their 95 % interval (s), 0 without one.
         """
         run_epochs = pd.MultiIndex.from_frame(
             self.epochs[["run", "epoch"]].astype({"run": str})
@@ -358,8 +372,9 @@ class Means:
 
 
 def half_of_window(epochs: pd.DataFrame) -> pd.Series[float] | None:
-    """Return half the interval of each epoch (s) of which a part was simulated, by run
-    and epoch; None if all was simulated.
+    """Return half the 95 % interval of each epoch (s), by run and epoch.
+
+    It is 0 for an epoch that was simulated as a whole; None if all were.
     """
     half_intervals = epochs["epoch_high_s"] - epochs["epoch_s"]
     if not half_intervals.any():
@@ -374,7 +389,8 @@ def means_over_seeds(epochs: pd.DataFrame, breakdown: pd.DataFrame) -> Means:
     """Return the means over seeds of epochs and their breakdown.
 
     Without a column ``seed`` they are unchanged, and half intervals None. A label that
-    a seed lacks counts as 0; causes that no seed has are left out.
+    a seed lacks counts as 0; causes that no seed has are left out. Ends of 90 %
+    intervals are not filled in.
     """
     if "seed" not in epochs:
         return Means(epochs, breakdown)
@@ -399,9 +415,10 @@ def means_over_seeds(epochs: pd.DataFrame, breakdown: pd.DataFrame) -> Means:
 
 def mean_epochs(epochs: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame, int]:
     """Return the means over seeds of the columns `EPOCH_COLUMNS`, half their 95 %
-    intervals, and the number of seeds.
+    intervals, and the number of seeds, the largest of all epochs.
 
-    The intervals are of each measure, by run and epoch.
+    The intervals are of each measure, by run and epoch; NaN with one seed. Columns
+    without a measure, such as iterations, are those of the first seed.
     """
     keys = ["run", "epoch"]
     columns = list(EPOCH_COLUMNS)

@@ -42,7 +42,10 @@ up to it.
 
 def bytes_tables(run_means: Means) -> list[Table]:
     """Return the tables of bytes by source, and of the requests to an object store, if
-    there is one.
+    any epoch has some.
+
+    Rows are epochs of runs. A source of which nothing was read has no column. With
+    several seeds samples/s have ± half their 95 % interval.
     """
     seeds_text = f", mean over {run_means.seeds} seeds" if run_means.seeds > 1 else ""
     displayed_epochs = run_means.epochs.assign(
@@ -94,7 +97,13 @@ def seconds_table(run_means: Means, booking: report.Booking | None = None) -> Ta
     Args:
         run_means: means over seeds.
         booking: the booking of waiting, for a column for each label, which fits 100
-            columns of one seed; None for sums alone, which fit a page.
+            columns of one seed; None for the sums of `SUMMARY_PARTS` alone, which fit a
+            page.
+
+    Returns:
+        The table: the whole epoch ± half its 95 % interval, if any, and its parts. A
+        column without any seconds is left out. With a booking hidden work has columns,
+        too, which are no part of the epoch.
     """
     averaged_over = (
         f"ranks and {run_means.seeds} seeds" if run_means.seeds > 1 else "ranks"
@@ -155,7 +164,10 @@ def seconds_table(run_means: Means, booking: report.Booking | None = None) -> Ta
 
 
 def labels_table(run_means: Means) -> Table:
-    """Return the seconds of every epoch by label and cause, a row for each label."""
+    """Return the seconds of every epoch by label and cause, a row for each label.
+
+    A label without any seconds, shown or hidden, has no row in that epoch.
+    """
     seconds = _seconds_by_part(report.by_cause(run_means.breakdown))
     title = (
         "The same by label: own work, waiting for ranks that do it, and what is hidden"
@@ -194,6 +206,8 @@ def _build_table(
 ) -> Table:
     """Build a table with texts up to the epoch, which tell rows apart, and the columns
     of seconds that are not all 0.
+
+    ``leading_columns`` must have 'epoch'; all columns have one value for each row.
     """
     displayed_columns = dict(leading_columns)
     for heading, seconds in seconds_by_heading.items():
@@ -207,8 +221,9 @@ def _build_table(
 
 
 def _seconds_by_part(parts: pd.DataFrame) -> dict[Any, float]:
-    """Return the seconds of an arranged breakdown by run, epoch, waiting (true or
-    false), and label.
+    """Return the seconds of a breakdown by (run, epoch, waiting (true or false), label).
+
+    ``parts`` are of `report.arrange_labels` or `report.by_cause`, without seeds.
     """
     table = parts.astype({"run": str}).set_index(["run", "epoch", "waiting", "label"])
     seconds: dict[Any, float] = table["seconds"].to_dict()
@@ -226,12 +241,14 @@ def format_with_half(mean: float, half_interval: float) -> str:
 
 
 def describe_interval(subject: str) -> str:
-    """Return the line below a table with intervals of ``subject``."""
+    """Return the line below a table with 95 % intervals of ``subject``, a phrase such as
+    'the mean over 3 seeds'.
+    """
     return f"± is half the 95 % interval, by Student's t, of {subject}."
 
 
 def format_seconds(seconds: float) -> str:
-    """Format seconds with four digits, and at most three decimals; '-' for 0."""
+    """Format seconds with four digits, and at most three decimals; '-' for 0; no unit."""
     return "-" if seconds == 0 else f"{seconds:,.{count_decimals(seconds)}f}"
 
 
@@ -243,6 +260,9 @@ def count_decimals(seconds: float) -> int:
 def list_notes(result: Result, *, extrapolated: bool = True) -> list[str]:
     """Return the lines on storage, staging, routing and extrapolated values, one or
     more for each run.
+
+    Indented lines say more of a run: mishaps, groups of ranks, and slow cables. Last are
+    lines on runs of which a part was simulated.
 
     Args:
         result: the result.
@@ -340,6 +360,7 @@ def _describe_unknown_division(tables: Tables) -> Iterator[str]:
 def _describe_groups(group: Mapping[str, Any] | None) -> Iterator[str]:
     """Yield the sentence on a rank's FW+BW beside computing, in a group of ranks.
 
+    ``group`` has strategy, ranks, sent_s, bubble_s and wait_s (s of the last epoch).
     Nothing is yielded for None.
     """
     if group is None:
@@ -364,7 +385,10 @@ def _describe_groups(group: Mapping[str, Any] | None) -> Iterator[str]:
 
 def describe_windows(sources: pd.DataFrame) -> list[str]:
     """Return the lines on how many iterations were simulated under a time tolerance,
-    one or more for each run.
+    one or more for each run; [] without one.
+
+    Epochs of which all iterations were simulated in spite of a tolerance are named, with
+    the reason.
     """
     lines = []
     has_tolerance = (sources["steady_last"] > 0) | (sources["whole_because"] != "")

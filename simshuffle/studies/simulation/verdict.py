@@ -76,7 +76,8 @@ def describe_hidden_fraction(hidden: Mapping[str, Mapping[str, Any]]) -> Iterato
     """Yield a line on the largest exchanged fraction that stays hidden, by closed
     forms.
 
-    There is none where the fractions are 0.
+    There is none where the fractions are 0, or where ``hidden`` is empty. The schedule
+    of the largest number of ranks stands for all.
 
     Args:
         hidden: ``fraction`` and ``schedule`` by number of ranks, as ``meta.json`` has
@@ -103,7 +104,8 @@ def describe_hidden_fraction(hidden: Mapping[str, Mapping[str, Any]]) -> Iterato
 
 
 def describe_basis(rows: pd.DataFrame, seeds: int) -> str:
-    """Return the sentence on what the numbers rest on.
+    """Return the sentence on what the numbers rest on: epoch, seeds, and whether a part
+    of the iterations was simulated.
 
     Args:
         rows: of `simshuffle.studies.simulation.contest.warm_epochs`.
@@ -123,7 +125,7 @@ def suggest_next_steps(
     """Yield a line on what to measure next, or on the questions that are left out.
 
     With intervals it is what to measure; else seeds, intervals and accuracy, as far as
-    they are open.
+    they are open: seeds with one seed, accuracy if a run exchanges a fraction below 1.
     """
     if interval_meta is not None:
         yield from intervals.measure_next(interval_meta)

@@ -44,7 +44,8 @@ def warm_table(
             `simshuffle.studies.simulation.contest.warm_epochs`.
         interval_meta: intervals of the result, if it has any.
         booking: how waiting is booked.
-        max_rows: runs of the table; of more the fastest and the slowest are chosen.
+        max_rows: most runs of which all have a row; of more, `_choose_rows` chooses at
+            most `MAX_ROWS`.
         is_dlio: true if the scenario was a workload of DLIO, by `is_dlio_workload`.
     """
     displayed_rows = _choose_rows(rows, max_rows)
@@ -73,7 +74,7 @@ def warm_table_of_sweep(
 
     Args:
         rows: of `warm_epochs`, with a column of seconds for each label and for waiting
-            for it.
+            for it. Time by which the backward pass is slowed counts under GE+WU.
         seeds: seeds of each run.
         interval_meta: intervals of the result, if it has any.
         measure: heading and values by run of the measure of the figure, if it is not
@@ -102,7 +103,9 @@ def warm_table_of_sweep(
 
 
 def is_dlio_workload(result: Result) -> bool:
-    """Return true if the scenario of a result was a workload of DLIO."""
+    """Return true if the scenario of a result was a workload of DLIO: its text has
+    `report.DLIO_PAUSES` as a source.
+    """
     return report.DLIO_PAUSES in result.documents["scenario.yaml"]
 
 
@@ -116,7 +119,10 @@ def _build_table(
     is_dlio: bool,
 ) -> Table:
     """Build the table of the displayed runs with the columns of ``seconds`` that are
-    not empty.
+    not 0 throughout.
+
+    Names leave out a schedule that all share. The title says of how many runs the rows
+    are chosen.
 
     Args:
         displayed_rows: the warm epochs that have a row.
@@ -159,7 +165,8 @@ def _build_table(
 def _choose_rows(rows: pd.DataFrame, max_rows: float = MAX_ROWS) -> pd.DataFrame:
     """Return all runs, or at most `MAX_ROWS` where they are more than ``max_rows``.
 
-    Then of each number of ranks the fastest ones and the slowest are chosen.
+    Then of each number of ranks the fastest ones and the slowest are chosen, at least
+    two. Of too many numbers of ranks, the last rows stay. The order is that of ``rows``.
     """
     if len(rows) <= max_rows:
         return rows
@@ -178,8 +185,9 @@ def _seconds_by_column(
     """Return the seconds of each column, (rows,) by its name.
 
     The columns are own work by label, all waiting for other ranks, and the staging with
-    the cold epoch, 0 where that is the last one. What gradients in flight add to the
-    backward pass counts as theirs.
+    the cold epoch, 0 where that is the last one. By cause, what gradients in flight add
+    to the backward pass counts under GE+WU. With waiting booked as in the papers, labels
+    contain both, and the column of waiting is 0.
     """
     breakdown = report.arrange_labels(run_means.breakdown.astype({"run": str}), booking)
     keys = ["run", "epoch", "waiting", "label"]
@@ -210,8 +218,8 @@ def _seconds_by_column(
 
 
 def format_epoch(row: Row) -> str:
-    """Format the seconds of an epoch with four digits, and half its interval, if it has
-    one.
+    """Format the seconds of an epoch with four digits, at most three decimals, and half
+    its interval with as many decimals, if it has one; without a unit.
     """
     seconds = float(row["epoch_s"])
     digits = count_decimals(seconds)
@@ -220,7 +228,9 @@ def format_epoch(row: Row) -> str:
 
 
 def format_three_digits(seconds: float) -> str:
-    """Format seconds with three digits, and at most three decimals; '-' below 0.5 ms."""
+    """Format seconds with three digits, and at most three decimals, without a unit;
+    '-' below 0.5 ms.
+    """
     if seconds < 5e-4:
         return "-"
     return f"{seconds:,.{max(0, min(3, 2 - math.floor(math.log10(seconds))))}f}"

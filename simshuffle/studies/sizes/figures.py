@@ -10,6 +10,7 @@ from simshuffle.report.chart import DASHES, Axis, Chart, Look, Mark, Panel
 BINS = 24  # equal ranges of bytes, from the fewest to the most of any rank
 COLOURS = ("#4477AA", "#EE6677", "#228833", "#CCBB44", "#AA3377", "#66CCEE")
 PREFIXES = ("", "k", "M", "G", "T", "P")
+"""Decimal prefixes of bytes, each 1000 times the one before."""
 
 
 def sizes_chart(ranks: pd.DataFrame, quantities: dict[str, str]) -> Chart:
@@ -39,7 +40,8 @@ def sizes_chart(ranks: pd.DataFrame, quantities: dict[str, str]) -> Chart:
 def _panel(ranks: pd.DataFrame, column: str, meaning: str) -> Panel:
     """Return the panel of ranks in each of `BINS` ranges of bytes, at its middle.
 
-    A run without any bytes has no line.
+    All runs have the same ranges. The unit of the axis suits the most bytes of any rank.
+    A run without any bytes has no line; some run must have bytes.
     """
     ranks = ranks[ranks.groupby("run", sort=False)[column].transform("max") > 0]
     power = int(np.log10(max(float(ranks[column].max()), 1.0)) // 3)

@@ -45,6 +45,7 @@ QUANTITIES = {
     "received": "received",
 }
 """Bytes of a rank in an epoch, and what they are called."""
+# columns of quantiles, and the share of ranks below each
 QUANTILES = {"least": 0.0, "low": 0.05, "median": 0.5, "high": 0.95, "most": 1.0}
 HEADS = {"low": "5 %", "high": "95 %"}
 UNEVEN = (
@@ -111,7 +112,9 @@ class SizesCell(PlainCell):
 
     def run(self, tell: Tell) -> Outcome:
         """Plan the epochs up to this one, and return the samples and bytes of each rank
-        in it.
+        in it: value 'ranks' of the outcome, lists by column as of `_ranks`.
+
+        ``tell`` is given the share of the epochs that are planned.
         """
         scenario = from_dict(self.document, self.label)
         nbytes = sample_nbytes(scenario)
@@ -126,8 +129,9 @@ def _ranks(plan: EpochPlan, nbytes: Floats) -> dict[str, list[float]]:
     """Return samples and bytes of every rank in an epoch, lists (M) by column of
     `RANKS`.
 
-    Sent and received are the samples that leave their rank; what is read excludes
-    cached.
+    Held is the shard that the rank trains on. Sent and received are the samples that
+    leave their rank. Read and cached are what is read to train on: from storage, and
+    from memory. What is read to measure importance is left out.
 
     Args:
         plan: the epoch; its exchange is (steps, M).
@@ -158,8 +162,12 @@ def request(
     """Check a request: an epoch of every run of the scenario's sweep, the last epoch if
     None.
 
+    Args:
+        scenario: maybe with a sweep.
+        epoch: from 1; None for the last epoch of each run.
+
     Raises:
-        InputError: a run has no such epoch, or is not valid.
+        InputError: a run has fewer epochs, or is not valid.
     """
     cells = {}
     for name, single in scenario.runs().items():
@@ -191,7 +199,7 @@ def _cells(cells: Mapping[str, SizesCell], outcomes: Outcomes) -> Mapping[str, C
 
 
 def _collect(cells: Mapping[str, SizesCell], outcomes: Outcomes) -> Tables:
-    """Return the table `ranks`, with the rows of every run."""
+    """Return the table `ranks`, with the rows of every run, ascending by rank."""
     parts = [
         pd.DataFrame(of.values["ranks"]).assign(
             run=name, rank=lambda table: range(len(table))
@@ -204,7 +212,8 @@ def _collect(cells: Mapping[str, SizesCell], outcomes: Outcomes) -> Tables:
 def _quantiles(result: Result) -> pd.DataFrame:
     """Return the derived table of quantiles over ranks, by run and quantity.
 
-    ``uneven`` is the largest rank's excess over the mean, at most 1; 0 where all is 0.
+    A quantile between two ranks is interpolated. ``uneven`` is the largest rank's excess
+    over the mean, as a share of the mean, at most 1; 0 where all is 0.
     """
     rows = []
     for run, table in result.tables["ranks"].groupby("run", sort=False):
@@ -225,7 +234,7 @@ def _quantiles(result: Result) -> pd.DataFrame:
 
 
 def says(result: Result) -> Iterator[str]:
-    """Yield a sentence for each quantity that makes ranks wait for one of them.
+    """Yield a sentence for each run and quantity that makes ranks wait for one of them.
 
     Its largest rank exceeds the mean by more than `UNEVEN`, and it is read, sent or
     received.

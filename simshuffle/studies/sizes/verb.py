@@ -30,7 +30,11 @@ class SizesOptions(CellOptions):
 
 
 def request(options: SizesOptions) -> tuple[Study[Any], Request[Any]]:
-    """Return the study of sizes, and its request with a cell for each run of the sweep."""
+    """Return the study of sizes, and its request with a cell for each run of the sweep.
+
+    Raises:
+        InputError: the scenario is not valid, or a run has fewer epochs.
+    """
     from simshuffle.studies.sizes import study  # noqa: PLC0415 - what computes
 
     scenario = scenario_of(options.scenario, options.set)

@@ -51,6 +51,7 @@ LAST_LABEL = "test accuracy after\nthe last epoch (%)"
 EPOCH_LABEL = "test accuracy\nafter each epoch (%)"
 LOSS_LABEL = "accuracy lost against\nglobal shuffle (points)"
 SAMPLES_LABEL = "samples that a rank's statistics rest on, n"
+# columns of `losses_against_global`, and what `scale_to_percent` calls them
 LOSS_COLUMNS = {"loss_low": "low", "loss": "accuracy", "loss_high": "high"}
 WITHOUT_FRACTION = ("global", "local")
 """Strategies without Q."""
@@ -85,8 +86,9 @@ def figures(tables: TrainingTables) -> dict[str, Chart]:
 def world_size_chart(settings: pd.DataFrame, training_label: str) -> Chart | None:
     """Draw accuracy after the last epoch against M, from rows of summary.csv.
 
-    A line is a strategy with several M, a panel a kind of batch norm and variant. None
-    where M is not varied.
+    A line is a strategy at one Q with several M, a panel a kind of batch norm and
+    variant. Settings with one M are left out; None where M is not varied. Rows are of
+    one kind of statistics; ``training_label`` stands over the legend.
     """
     has_several_sizes = (
         settings.groupby(["variant", "batch_norm", *SETTING[3:]], dropna=False)[
@@ -103,8 +105,9 @@ def world_size_chart(settings: pd.DataFrame, training_label: str) -> Chart | Non
 def fraction_chart(settings: pd.DataFrame, training_label: str) -> Chart | None:
     """Draw accuracy after the last epoch against Q, from rows of summary.csv.
 
-    A line is a strategy with several Q, a panel a condition; global and local shuffle
-    are bands. None where there is one Q.
+    A panel is a condition in which some strategy has several Q. It has all strategies of
+    the condition: a line each, global and local shuffle as bands. None where no strategy
+    has several Q. Rows are of one kind of statistics.
     """
     exchanged = settings[~settings["strategy"].isin(["global", "local"])]
     has_several_fractions = (
@@ -126,10 +129,17 @@ def fraction_chart(settings: pd.DataFrame, training_label: str) -> Chart | None:
 def epoch_chart(
     runs: pd.DataFrame, epochs: pd.DataFrame, statistics: str
 ) -> Chart | None:
-    """Draw accuracy against the epoch, for each condition with several strategies.
+    """Draw accuracy against the epoch, for each condition with several strategies; None
+    if there is no such condition.
 
-    At most four panels: those with most strategies and then most ranks. Of several Q
-    the smallest is drawn. ``runs`` are those that are done.
+    At most `MAX_PANELS` panels: those with most strategies and then most ranks. Of
+    several Q of a strategy the smallest is drawn. Epochs without an accuracy with
+    ``statistics`` are left out.
+
+    Args:
+        runs: rows of runs.csv that are done.
+        epochs: rows of epochs.csv, one for each run and epoch.
+        statistics: a kind of statistics, one of `evaluated_statistics`.
     """
     column = f"{statistics}_accuracy"
     rows = epochs.merge(runs[["run", "seed", *SETTING]], on="run")
@@ -158,8 +168,9 @@ def samples_chart(settings: pd.DataFrame, training_label: str) -> Chart | None:
     """Draw accuracy lost against global shuffle over the samples that a rank's
     statistics rest on.
 
-    A panel is a variant, with the curve that is fitted to it. None where there is no
-    curve.
+    A panel is a variant and kind of batch norm, with the curve that is fitted to it.
+    Panels without a curve are left out; None where there is no curve. Only rows with a
+    rank's own statistics count.
     """
     rows = losses_against_global(settings)
     panels = [
@@ -176,8 +187,8 @@ def samples_chart(settings: pd.DataFrame, training_label: str) -> Chart | None:
 
 
 def scale_to_percent(rows: pd.DataFrame, low: float = 0.0) -> pd.DataFrame:
-    """Return rows with y, low and high in %: accuracy and its interval, from ``low`` to
-    100.
+    """Return rows with y, low and high in %: columns accuracy, low and high (shares)
+    times 100, clipped to between ``low`` (%) and 100.
     """
     shares = {"y": "accuracy", "low": "low", "high": "high"}
     return rows.assign(
@@ -191,7 +202,10 @@ def scale_to_percent(rows: pd.DataFrame, low: float = 0.0) -> pd.DataFrame:
 def _draw_by_world_size(
     rows: pd.DataFrame, strategy_order: Sequence[str]
 ) -> PanelContent:
-    """Draw a line of accuracy against M for each strategy."""
+    """Draw a line of accuracy against M for each strategy and Q, with its intervals.
+
+    Lines are moved aside a little, so that intervals do not cover each other.
+    """
     sizes = sorted(set(rows["world_size"]))
     placed = rows.assign(x=rows["world_size"]).sort_values("x", kind="stable")
     placed = scale_to_percent(_assign_looks(placed, strategy_order))
@@ -206,7 +220,9 @@ def _draw_by_fraction(
 ) -> PanelContent:
     """Draw a line of accuracy against Q for each strategy; without Q it is a band.
 
-    The axis is logarithmic where Q above 0 spans more than a factor of 20.
+    The axis is logarithmic where Q above 0 spans more than a factor of 20; it then has no
+    place for Q = 0. A band without an interval is its line alone. Of several rows of a
+    band's strategy the first counts.
     """
     placed = scale_to_percent(
         rows.assign(look=rows["strategy"], x=rows["exchange_fraction"])
@@ -232,7 +248,11 @@ def _draw_by_fraction(
 
 
 def _draw_by_epoch(rows: pd.DataFrame, strategy_order: Sequence[str]) -> PanelContent:
-    """Draw a line of accuracy after each epoch, with its band, for each strategy."""
+    """Draw a line of accuracy after each epoch, with its band, for each strategy.
+
+    Lines are means over runs, bands their 95 % intervals; ``rows`` has a row for each
+    run and epoch.
+    """
     keys = ["strategy", "exchange_fraction", "epoch"]
     estimates = [
         {
@@ -248,7 +268,10 @@ def _draw_by_epoch(rows: pd.DataFrame, strategy_order: Sequence[str]) -> PanelCo
 
 
 def lines_and_bands(lines: pd.DataFrame) -> list[Mark]:
-    """Return lines and the bands of their intervals as marks; ``colour`` is a column."""
+    """Return lines and the bands of their intervals as marks, bands first.
+
+    ``lines`` has the columns x, y, low, high, look and colour.
+    """
     bands = [
         Mark(
             "band",
@@ -263,8 +286,12 @@ def lines_and_bands(lines: pd.DataFrame) -> list[Mark]:
 
 
 def _draw_by_samples(rows: pd.DataFrame, strategy_order: Sequence[str]) -> PanelContent:
-    """Draw the loss of each setting against n, and the curve that is fitted to the
-    losses.
+    """Draw the loss (points) of each setting against n, and the curve that is fitted to
+    the losses.
+
+    The curve is loss = slope (1/n - 1/n_global), with the most frequent n of global
+    shuffle. The axis is logarithmic where n spans more than a factor of 1.5.
+    ``strategy_order`` is not used.
     """
     low = rows["effective_samples"].min()
     high = rows["effective_samples"].max()
@@ -286,8 +313,8 @@ def _draw_by_samples(rows: pd.DataFrame, strategy_order: Sequence[str]) -> Panel
 
 
 def _assign_looks(rows: pd.DataFrame, strategy_order: Sequence[str]) -> pd.DataFrame:
-    """Return rows with ``look``, the strategy with its Q; ``colour``; and ``tip``, its
-    text.
+    """Return rows with ``look``, the strategy with its Q ('IS-Pair 0.1'); ``colour``;
+    and ``tip``, the look with its accuracy in %.
     """
     labels = [setting_label(row) for row in rows.to_dict("records")]
     colours = {name: look_of(name, strategy_order)["color"] for name in strategy_order}
@@ -303,8 +330,11 @@ def _assign_looks(rows: pd.DataFrame, strategy_order: Sequence[str]) -> pd.DataF
 def _group_panels(
     rows: pd.DataFrame, columns: list[str]
 ) -> list[tuple[tuple[Any, ...], pd.DataFrame]]:
-    """Group rows by ``columns`` (variant, batch norm and perhaps M): per rank first,
-    then by M.
+    """Group rows by ``columns`` (variant, batch norm and perhaps M); return key and
+    rows of each group.
+
+    Groups are sorted by variant, then by batch norm in the order of `NORMS` (per rank
+    first), then by M.
     """
     groups: Any = rows.groupby(columns, sort=False, dropna=False)
     norms = list(NORMS)
@@ -314,7 +344,10 @@ def _group_panels(
 
 
 def _title(key: tuple[Any, ...]) -> str:
-    """Return the title of a panel: M, the kind of batch norm and, below, the variant."""
+    """Return the title of a panel: M, the kind of batch norm and, below, the variant.
+
+    ``key`` is of `_group_panels`; parts that it lacks or that are '' are left out.
+    """
     variant, norm, *world_size = key
     size = f"M = {world_size[0]}" if world_size else ""
     first = ", ".join(filter(None, (size, NORMS[str(norm)])))
@@ -322,8 +355,8 @@ def _title(key: tuple[Any, ...]) -> str:
 
 
 def order_strategies(rows: pd.DataFrame) -> list[str]:
-    """Return the strategies of a table: first the ones with a style, in the order of
-    `STYLES`.
+    """Return the strategies of a table, each once: first those with a style, in the
+    order of `STYLES`, then other ones in the order of the rows.
     """
     present = list(dict.fromkeys(rows["strategy"]))
     return [name for name in STYLES if name in present] + [
@@ -334,8 +367,8 @@ def order_strategies(rows: pd.DataFrame) -> list[str]:
 def look_of(strategy: str, strategy_order: Sequence[str]) -> dict[str, Any]:
     """Return the ``color`` and the ``marker`` of a strategy.
 
-    Strategies without a style in `STYLES` have them by their position among each other,
-    and no two of 30 have equal ones.
+    Strategies without a style in `STYLES` have them by their position among each other
+    in ``strategy_order``, which must hold them; no two of 30 have equal ones.
     """
     if strategy in STYLES:
         return {"color": STYLES[strategy].colour, "marker": STYLES[strategy].marker}
@@ -352,8 +385,10 @@ def look_of(strategy: str, strategy_order: Sequence[str]) -> dict[str, Any]:
 def looks_of(
     lines: Sequence[tuple[str, str]], strategy_order: Sequence[str]
 ) -> dict[str, Look]:
-    """Return looks by the label of a line: colour and marker by strategy, a dash of its
-    own.
+    """Return looks by the label of a line: colour and marker by strategy, and a dash for
+    each label of a strategy.
+
+    The `DASHES` repeat. Lines of strategies that ``strategy_order`` lacks are left out.
 
     Args:
         lines: strategy and label of each line.
@@ -380,7 +415,8 @@ def _draw_panels(
     *,
     share: bool = True,
 ) -> Chart | None:
-    """Draw panels of one kind, two side by side, with one legend.
+    """Draw panels of one kind, two side by side, with one legend of all lines and
+    points.
 
     Args:
         panels: key and rows of each panel.

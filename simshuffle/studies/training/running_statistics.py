@@ -61,7 +61,8 @@ def count_remembered_epochs(retained_share: float) -> int:
     one.
 
     An epoch is remembered while it has at least `SMALLEST_SHARE` of a new epoch's
-    share, where running statistics keep ``retained_share`` over an epoch.
+    share, where running statistics keep ``retained_share`` over an epoch. It is 1 for a
+    share of 0, and more than 1e300 for a share of 1: limit it to the epochs there are.
     """
     forgetting_rate = -math.log(retained_share) if retained_share > 0.0 else math.inf
     return 1 + math.floor(-math.log(SMALLEST_SHARE) / max(forgetting_rate, 1e-300))
@@ -73,7 +74,8 @@ def effective_number(
     """Return the number of samples that a rank's running statistics rest on, by whole
     epochs.
 
-    It is the mean over ranks. All samples of an epoch weigh alike.
+    It is the mean over the ranks that held a sample in any of the epochs. All samples
+    of an epoch weigh alike.
 
     Running statistics forget: an epoch's share in them shrinks to ``retained_share`` of
     it in the next. So sample i has the weight w_i, the sum of ``retained_share`` to the
@@ -105,7 +107,10 @@ def effective_number(
 def _effective_numbers(
     pairs: Ints, weights: Floats, samples: int, world_size: int
 ) -> Floats:
-    """Return (sum w)^2 / sum w^2 of each rank that has any sample, by rank.
+    """Return (sum w)^2 / sum w^2 of each rank that has any weight, in order of rank.
+
+    Ranks whose weights are all 0, or that have no pair, are left out, so that the
+    array may be shorter than M.
 
     Args:
         pairs: rank times ``samples`` plus sample, for each of ``weights``; pairs may
@@ -137,7 +142,8 @@ def number_by_iteration(
 
     Each batch counts as much as the statistics remember of it after the last of these
     epochs; of batches that are forgotten (`SMALLEST_SHARE`) nothing counts. Ranks
-    without samples are left out.
+    without a sample in the batches that count are left out, so that the array may be
+    shorter than M.
 
     Args:
         training_rows: for each epoch (n, M) numbers of the samples that each of M ranks
@@ -245,8 +251,11 @@ class StatisticsMemory:
         )
 
     def pool_ranks(self, number: float, ranks: int, world_size: int) -> float:
-        """Return n of the statistics of several ranks together; each alone rests on
+        """Return n of the statistics of ``ranks`` ranks together; each alone rests on
         ``number``.
+
+        The result is ``number`` itself where the world has one rank. Where ``number``
+        is not above that of local shuffle, ranks share nothing.
 
         Together means the mean of their statistics, or batches that they normalise as
         one.
@@ -288,10 +297,12 @@ class EffectiveSamples:
     """
 
     number: float  # n, mean over the ranks that were followed
-    # low, high: the 90 % interval of n, from how much ranks differ
+    # low, high: the 90 % interval of this mean, from how much ranks differ; both are
+    # ``number`` where n is exact or only one rank was followed
     low: float
     high: float
-    memory: StatisticsMemory  # memory of the rank's statistics in closed form
+    # memory of the rank's statistics in closed form, for all ranks and epochs asked for
+    memory: StatisticsMemory
     ranks: int  # ranks that were emulated; 0 where n is exact
     epochs: int  # epochs that were emulated; 0 where n is exact
 
@@ -319,8 +330,11 @@ def estimate_effective_samples(
     came at one time as many go in an epoch as of the oldest later on. Where who sends
     to whom does not hang on how many ranks there are, fewer of them with as many
     samples each are emulated: so many that samples that come back by chance add no more
-    than `MAX_CHANCE_RETURNS` of 1/n to what they would. Where it does (a loader's
+    than `MAX_CHANCE_RETURNS` of 1/n to what they would. `MAX_EMULATED_SAMPLES` goes
+    before this rule: with large shards chance may add more. Where it does (a loader's
     order, partners of the same host) all are.
+
+    Strategies that exchange nothing get their exact n in closed form, without draws.
 
     Importances are drawn from an exponential distribution in every epoch, as in the
     simulator. Real losses last from epoch to epoch, so that strategies that select by
@@ -378,7 +392,9 @@ def _count_emulated_ranks(memory: StatisticsMemory, world_size: int) -> int:
     """Return how many ranks are emulated of a strategy that does not hang on their
     number.
 
-    The number is even, as the exchange between pairs needs it.
+    The number is even, as the exchange between pairs needs it, or all of
+    ``world_size``. `MIN_EMULATED_RANKS` goes before `MAX_EMULATED_SAMPLES`, and that
+    before `MAX_CHANCE_RETURNS`.
     """
     # ranks beyond which chance returns, 1/M of a shard, add at most MAX_CHANCE_RETURNS of 1/n
     retained_share = memory.retained_share
@@ -399,7 +415,9 @@ def _emulate_training_rows(emulated_epochs: Epochs, epochs: int) -> list[Ints]:
     """Return the samples that the first ranks train on in each epoch, for
     `number_by_iteration`.
 
-    Each array is (n, ranks) with at most `MAX_FOLLOWED_RANKS` ranks.
+    Each array is (n, ranks) with at most `MAX_FOLLOWED_RANKS` ranks. The first owners
+    of ``emulated_epochs`` are drawn, and its epochs are finished one after another:
+    it is changed in place.
     """
     emulated_epochs.owner = emulated_epochs.strategy.first_owner(
         emulated_epochs.num_samples,

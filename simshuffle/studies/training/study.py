@@ -45,17 +45,22 @@ class Trainings:
 
 
 class TrainingFacts(TypedDict):
-    """The facts of a training study in ``meta.json``, with the description of each run."""
+    """The facts of a training study in ``meta.json``, with the description of each run.
 
-    study: str
-    description: str
+    ``device`` stands there too, but is not checked when a folder is read.
+    """
+
+    study: str  # name of the study
+    description: str  # the study in words
+    # 'incomplete': runs are lost; 'unfinished': the study was stopped before its end
     state: Literal["finished", "incomplete", "unfinished"]
-    lost: dict[str, str]
+    lost: dict[str, str]  # why a run is lost, by the run's name
+    # what is known of each run, also of lost and missing ones, by the run's name
     runs: dict[str, dict[str, Any]]
 
 
 def _collect(trainings: Trainings, outcomes: Outcomes) -> dict[str, Any]:
-    """Return the tables of the runs, by name."""
+    """Return the tables runs, epochs, iterations and importance, by name."""
     return vars(collect_tables(trainings.descriptions, outcomes))
 
 
@@ -63,6 +68,7 @@ def _facts(trainings: Trainings, outcomes: Outcomes, tables: object) -> dict[str
     """Return the facts of the study in ``meta.json``, with each run under ``runs``.
 
     A run's facts are what its outcome records; values of its description replace these.
+    Runs that are lost or not done yet have their description alone.
     """
     recorded = {
         name: outcome.values.get("description", {})
@@ -80,7 +86,7 @@ def _facts(trainings: Trainings, outcomes: Outcomes, tables: object) -> dict[str
 
 
 def _files_by_run(outcomes: Outcomes, file: str, suffix: str) -> Files:
-    """Return one file of every run that has it, named by run and ``suffix``."""
+    """Return file ``file`` of every run that has it, by run and ``suffix``."""
     contents = {name: outcome.files.get(file) for name, outcome in outcomes.items()}
     return {
         f"{name}{suffix}": content
@@ -90,7 +96,7 @@ def _files_by_run(outcomes: Outcomes, file: str, suffix: str) -> Files:
 
 
 def _json(result: Result) -> dict[str, Any]:
-    """Return the runs and their summary as plain values."""
+    """Return the rows of ``runs`` and ``summary`` as plain values, by table."""
     return {
         "runs": plain_rows(result.tables["runs"]),
         "summary": plain_rows(result.derived["summary"]),

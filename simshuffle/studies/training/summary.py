@@ -108,8 +108,10 @@ def comparison_columns(
 ) -> dict[str, Column]:
     """Return the columns of a comparison with a reference, paired by seed.
 
+    They are PREFIX_pairs, _difference, _low, _high, _p and _p_holm, in this order.
+
     Args:
-        prefix: begins the name of each column.
+        prefix: begins the name of each column, before '_'.
         reference: the runs that are compared with, in words.
         subtrahend: the runs whose accuracy is subtracted, in words, with 'of' or 'on'
             before them.
@@ -130,9 +132,9 @@ def comparison_columns(
 
 
 def comparison_values(prefix: str, difference: Estimate) -> dict[str, Any]:
-    """Return the values of `comparison_columns`.
+    """Return the values of `comparison_columns`, by column.
 
-    Holm's correction is empty until `fill_holm_column`.
+    Holm's correction is NaN until `fill_holm_column`.
     """
     values = (
         difference.n,
@@ -146,7 +148,11 @@ def comparison_values(prefix: str, difference: Estimate) -> dict[str, Any]:
 
 
 def fill_holm_column(table: pd.DataFrame, prefix: str, family: pd.Series[bool]) -> None:
-    """Fill in Holm's correction over the comparisons of a ``family`` of rows, in place."""
+    """Fill in Holm's correction over the comparisons of a ``family`` of rows, in place.
+
+    ``family`` is True for these rows of ``table``; other rows stay as they are.
+    Comparisons without a p-value do not count and stay NaN.
+    """
     p = table.loc[family, f"{prefix}_p"].astype(float).tolist()
     table.loc[family, f"{prefix}_p_holm"] = holm(p)
 
@@ -188,13 +194,18 @@ SUMMARY = Schema(SUMMARY_COLUMNS, key=(*SETTING, "statistics"))
 
 Key = tuple[Hashable, ...]
 Accuracies = dict[Key, dict[int, float]]
-"""Accuracy by setting and seed."""
+"""Accuracy by setting and seed. A setting is the values of `SETTING`, with None for an
+empty ``exchange_fraction``.
+"""
 
 
 def summary(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return a sorted row for each setting and kind of evaluation statistics.
+    """Return a row for each setting and kind of evaluation statistics.
 
-    Columns are `SUMMARY_COLUMNS`; ``runs`` that are not done are left out.
+    Columns are `SUMMARY_COLUMNS`. Rows are sorted by statistics ('own' first), variant,
+    batch norm, ranks, strategy and Q. ``runs`` that are not done are left out, and runs
+    without an accuracy with these statistics do not count. Holm's correction goes over
+    all rows with the same statistics.
     """
     finished_runs = runs[runs["status"] == "done"]
     rows = [
@@ -210,7 +221,10 @@ def summary(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def _summary_rows(finished_runs: pd.DataFrame, statistics: str) -> list[dict[str, Any]]:
-    """Return the rows of the summary with one kind of evaluation statistics."""
+    """Return the rows of the summary with one kind of evaluation statistics.
+
+    They are in the order of the runs, and Holm's corrections are NaN.
+    """
     accuracies = group_values(finished_runs, f"{statistics}_accuracy")
     best_accuracies = group_values(finished_runs, f"{statistics}_best_accuracy")
     effective_samples = group_values(finished_runs, "effective_samples")
@@ -240,7 +254,7 @@ def _summary_rows(finished_runs: pd.DataFrame, statistics: str) -> list[dict[str
 
 
 def _summary_sort_key(row: dict[str, Any]) -> tuple[Any, ...]:
-    """Return the sort key of a row of the summary: variant, norm, ranks, strategy."""
+    """Return the sort key of a summary row: variant, norm, ranks, strategy, Q."""
     norm = list(NORMS).index(row["batch_norm"])
     strategy_key = strategy_sort_key(row["strategy"], row["exchange_fraction"])
     return (row["variant"], norm, row["world_size"], *strategy_key)
@@ -250,6 +264,7 @@ def strategy_sort_key(strategy: str, fraction: float | None) -> tuple[int, str, 
     """Return the sort key of a strategy with its Q.
 
     Known strategies come first, in the order of `STRATEGIES`, then others by name.
+    Without a Q (None) a strategy sorts as with 0.
     """
     strategy_rank = (
         STRATEGIES.index(strategy) if strategy in STRATEGIES else len(STRATEGIES)
@@ -262,8 +277,9 @@ def group_values(
 ) -> Accuracies:
     """Group the filled values of a column: {setting: {seed: value}}.
 
-    Both are in the order of the runs; NaN in a setting becomes None, and a later run of
-    equal setting and seed replaces an earlier one.
+    Runs with NaN in the column are left out, and a setting without any value has no
+    entry. Both are in the order of the runs; NaN in a setting becomes None, and a later
+    run of equal setting and seed replaces an earlier one.
     """
     values_by_key: Accuracies = {}
     for row in runs[runs[column].notna()].to_dict("records"):
@@ -277,6 +293,9 @@ def paired_difference(
 ) -> Estimate:
     """Estimate by how much the first values exceed the second, over the seeds that both
     have.
+
+    Both map a seed to a value. ``n`` is the number of common seeds, and the mean is NaN
+    where there are none.
     """
     return estimate([first[seed] - second[seed] for seed in first if seed in second])
 
@@ -286,8 +305,15 @@ def difference_to_reference(
 ) -> Estimate:
     """Estimate the difference of setting ``key`` to a reference, over common seeds.
 
-    It is empty (NaN) for strategies that are not compared with it, and where there are
-    no runs of the reference. 'partial' is that of equal Q.
+    It is positive where the setting is better. It is empty (n = 0, all else NaN) for
+    strategies that are not compared with it, such as the reference itself, and where
+    there are no runs of the reference under the same condition. 'partial' is that of
+    equal Q.
+
+    Args:
+        accuracies: as `group_values` gives them for the columns `SETTING`.
+        key: values of `SETTING`, one of ``accuracies``.
+        reference: one of `REFERENCES`.
     """
     condition = key[: len(CONDITION)]
     strategy, fraction = key[len(CONDITION) :]
@@ -320,13 +346,17 @@ MIN_SETTINGS = 3
 
 @dataclass(frozen=True)
 class LossCurve:
-    """The loss c (1/n - 1/n of global shuffle), fitted by least squares."""
+    """The loss c (1/n - 1/n of global shuffle), fitted by least squares, without an
+    intercept.
+
+    A loss is the accuracy of global shuffle less that of the setting.
+    """
 
     settings: int  # number of settings that it was fitted to
     slope: float  # c, share of accuracy times samples
     residual: float  # root mean square of losses less the curve, share of accuracy
     spread: float  # root mean square of losses, share of accuracy
-    # the row of `losses_against_global` farthest from the curve
+    # the row of `losses_against_global` farthest from the curve, above or below
     worst_row: Mapping[Any, Any]
     worst_excess: float  # loss of this row less that of the curve, share of accuracy
 
@@ -336,8 +366,12 @@ def losses_against_global(settings: pd.DataFrame) -> pd.DataFrame:
     shuffle's.
 
     Global shuffle is that of the row's condition. New columns: loss, loss_low,
-    loss_high (accuracy of global shuffle less that of the setting; 0 and empty for
-    itself) and global_effective_samples.
+    loss_high (accuracy of global shuffle less that of the setting over common seeds,
+    with its 95 % interval; 0 and an empty interval for global shuffle itself) and
+    global_effective_samples.
+
+    Rows without effective samples are left out, as are rows of conditions without
+    global shuffle and rows that have no seed in common with it.
     """
     own_statistics = settings[
         (settings["statistics"] == "own") & settings["effective_samples"].notna()
@@ -361,6 +395,8 @@ def losses_against_global(settings: pd.DataFrame) -> pd.DataFrame:
 def fit_loss_curve(rows: pd.DataFrame) -> LossCurve | None:
     """Fit the curve of `losses_against_global` by least squares, without global
     shuffle.
+
+    Settings of all conditions count alike.
 
     Returns:
         None for fewer than `MIN_SETTINGS` settings, or where all rest on as many

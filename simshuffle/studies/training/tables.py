@@ -30,13 +30,16 @@ from simshuffle.workload.exchange.recording import RecordedPlans, write_plans
 ABSENT = "absent"
 """Kind of batch norm of a network that has none, whatever the training says."""
 STATISTICS = ("own", "rank0", "pooled", "recalibrated")
+"""Batch-norm statistics to evaluate with: of every rank (mean over ranks), of rank 0,
+of all ranks pooled, and computed anew over the training set.
+"""
 
 
 def columns_by_statistics(
     name: str, column: Callable[[str], Column], meaning: str
 ) -> dict[str, Column]:
-    """Return a column for each kind of statistics; its meaning names the kind where it
-    has {}.
+    """Return a column KIND_NAME for each kind of `STATISTICS`; its meaning names the
+    kind where it has {}.
     """
     return {f"{kind}_{name}": column(meaning.format(kind)) for kind in STATISTICS}
 
@@ -139,7 +142,8 @@ TIMELINE = "timeline"
 def run_outcome(record: RunRecord) -> Outcome:
     """Return the record of a run as the outcome of a cell.
 
-    It has the file `PLANS` where something is exchanged.
+    Its values are description, status, message and seconds; its tables are `TABLES`. It
+    has the file `PLANS` where something is exchanged.
     """
     names = ("description", "status", "message", "seconds")
     tables = {name: getattr(record, name) for name in TABLES}
@@ -262,7 +266,7 @@ class TrainingTables:
     importance: pd.DataFrame
 
     def finished_runs(self) -> pd.DataFrame:
-        """Return the runs that ended as they should."""
+        """Return the runs with status 'done': not failed, lost or missing."""
         return self.runs[self.runs["status"] == "done"]
 
 
@@ -270,6 +274,10 @@ def collect_tables(
     descriptions: Mapping[str, Mapping[str, Any]], outcomes: Mapping[str, Outcome]
 ) -> TrainingTables:
     """Collect the tables of all runs of a study.
+
+    The table of runs has a row for every description, in their order, also for lost and
+    missing runs. The other tables hold what done and failed runs recorded. Numbers
+    whose magnitude exceeds `LARGEST` become NaN.
 
     Args:
         descriptions: values of `DESCRIPTION_COLUMNS`, by the name of the run.
@@ -309,9 +317,10 @@ def _empty_table(schema: Schema) -> pd.DataFrame:
 
 
 def _drop_infinite_losses(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the table with NaN for numbers that exceed `LARGEST`.
+    """Return the table with NaN for floats whose magnitude exceeds `LARGEST`.
 
-    Networks may evaluate to infinity. No row is dropped.
+    Networks may evaluate to infinity. No row is dropped. The table itself is returned
+    where there are none.
     """
     floats = table.select_dtypes("float")
     is_infinite = floats.abs() > LARGEST
@@ -326,7 +335,8 @@ def _ending_values(outcome: Outcome | None) -> dict[str, Any]:
     """Return how a run ended: the columns of `RUN_COLUMNS` after the description.
 
     Only a run that is done has accuracies; sums of samples are also those of a failed
-    run that began.
+    run that finished an epoch. Columns without a value have no key. None is the outcome
+    of a missing run.
     """
     if outcome is None or outcome.lost:
         reason = "" if outcome is None else outcome.lost
@@ -351,7 +361,8 @@ def _ending_values(outcome: Outcome | None) -> dict[str, Any]:
 def _best_accuracies(epochs: pd.DataFrame) -> dict[str, float]:
     """Return the best accuracy with each evaluated kind of statistics, and its epoch.
 
-    The first of equally good epochs counts.
+    The first of equally good epochs counts. Kinds that were never evaluated have no
+    key.
     """
     values: dict[str, float] = {}
     for name in STATISTICS:
@@ -368,14 +379,17 @@ def _best_accuracies(epochs: pd.DataFrame) -> dict[str, float]:
 def describe_networks(runs: pd.DataFrame) -> str:
     """Describe networks and data of runs.csv, such as 'two-layer network on synthetic
     images'.
+
+    Each pair is named once, in the order of the runs, with ', ' between them.
     """
     return ", ".join(dict.fromkeys(runs["model"] + " on " + runs["data"]))
 
 
 def evaluated_statistics(table: pd.DataFrame) -> list[str]:
-    """Return the statistics that a table has numbers for, 'own' first.
+    """Return the statistics that a table has accuracies for, in the order of
+    `STATISTICS`.
 
-    The table is of runs, epochs or settings.
+    The table is of runs or epochs; summary.csv has no such columns, so it gives [].
     """
     return [
         name

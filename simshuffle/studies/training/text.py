@@ -56,6 +56,10 @@ STATISTICS_EXPLAINED = {
 def parts(tables: TrainingTables, meta: Mapping[str, Any]) -> Iterator[str | Table]:
     """Yield the findings, in order; ``meta`` has 'study' and 'description' of the
     study.
+
+    Findings are with the first kind of statistics that was evaluated, 'own' if it was.
+    Without a finished run there are the title and the unusable runs alone. Texts of
+    which there is nothing to say are ''.
     """
     yield _study_head(tables, meta)
     yield from _list_unusable_runs(tables)
@@ -75,7 +79,11 @@ def parts(tables: TrainingTables, meta: Mapping[str, Any]) -> Iterator[str | Tab
 
 
 def details(tables: TrainingTables, meta: Mapping[str, Any]) -> Iterator[str | Table]:
-    """Yield the details of the report: accuracy by statistics, method, and time."""
+    """Yield the details of the report: accuracy by statistics, method, and time.
+
+    Without a finished run there is the time alone. Texts may be ''. ``meta`` may have
+    'runs', the facts of each run.
+    """
     settings = summary(tables.runs)
     if len(settings):
         names = evaluated_statistics(tables.finished_runs())
@@ -85,8 +93,8 @@ def details(tables: TrainingTables, meta: Mapping[str, Any]) -> Iterator[str | T
 
 
 def _accuracy_row(row: Row) -> list[str]:
-    """Return the cells of a setting: last epoch, best, gaps to global and local,
-    samples, seeds.
+    """Return the cells of a setting: condition, strategy, last epoch, best, gaps to
+    global and local, samples, seeds.
     """
     gaps = (star_difference(row, against) for against in ("global", "local"))
     means = (format_accuracy(row), format_accuracy(row, "best_"))
@@ -115,7 +123,11 @@ def _study_head(tables: TrainingTables, meta: Mapping[str, Any]) -> str:
 
 
 def _list_unusable_runs(tables: TrainingTables) -> Iterator[str]:
-    """Yield the runs that the numbers leave out, and the reason."""
+    """Yield the runs that the numbers leave out, and the reason.
+
+    The texts on failed and on lost runs are '' where there are none. Missing runs are
+    counted, not named.
+    """
     for status, title in (
         (
             "failed",
@@ -138,7 +150,11 @@ def _list_unusable_runs(tables: TrainingTables) -> Iterator[str]:
 def _explain_method(
     names: Sequence[str], tables: TrainingTables, meta: Mapping[str, Any]
 ) -> str:
-    """Explain how accuracies, intervals and p-values come about."""
+    """Explain how accuracies, intervals and p-values come about.
+
+    ``names`` are the kinds of statistics that were evaluated, the default one first. At
+    least one run is done.
+    """
     seeds = (
         tables.finished_runs()
         .groupby([*CONDITION, "strategy", "exchange_fraction"], dropna=False)["seed"]
@@ -187,7 +203,8 @@ def _explain_method(
 def _state_momentum(runs: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     """Yield the momentum of running statistics, and the mode of the importance pass.
 
-    Results of earlier versions may lack one or both.
+    Results of earlier versions may lack one or both. Without a momentum nothing is
+    yielded. ``runs`` are values under 'runs' of ``meta.json``.
     """
     momenta = sorted(
         {run["statistics_momentum"] for run in runs if run.get("statistics_momentum")}
@@ -224,7 +241,9 @@ def _state_findings(main: pd.DataFrame) -> str:
 def _state_local_gap(rows: Sequence[Row]) -> Iterator[str]:
     """Yield a sentence on the M at which local shuffle differs from global shuffle.
 
-    Nothing is yielded without a comparison by Holm's correction.
+    ``rows`` are of one variant and batch norm. Nothing is yielded where no row has a
+    p-value after Holm's correction (two seeds in common, at least); rows without one
+    are left out.
     """
     local = [row for row in rows if row["strategy"] == "local"]
     compared = [row for row in local if not math.isnan(row["global_p_holm"])]
@@ -258,7 +277,9 @@ def _state_local_gap(rows: Sequence[Row]) -> Iterator[str]:
 def _state_gap_by_fraction(rows: Sequence[Row]) -> Iterator[str]:
     """Yield how partial local shuffle shrinks the gap to global shuffle with Q.
 
-    The Q from which on no difference is found is named only if all larger ones agree.
+    ``rows`` are of one condition, by rising Q. Nothing is yielded unless local and
+    partial local shuffle have seeds in common with global shuffle. The Q from which on
+    no difference is found is named only if all larger ones agree.
     """
     gap = next(
         (row for row in rows if row["strategy"] == "local" and row["global_pairs"]),
@@ -293,8 +314,10 @@ def _state_gap_by_fraction(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _compare_at_equal_fraction(main: pd.DataFrame) -> Iterator[str | Table]:
-    """Yield strategies against partial local shuffle at equal Q, and a verdict over
-    all.
+    """Yield a table of strategies against partial local shuffle at equal Q, and a
+    verdict over all.
+
+    Nothing is yielded where none have a seed in common with it.
     """
     compared = [row for row in main.to_dict("records") if row["partial_pairs"]]
     if not compared:
@@ -322,7 +345,10 @@ def _format_p(value: float) -> str:
 
 
 def _state_equal_fraction_verdict(compared: Sequence[Row]) -> str:
-    """State how many strategies differ from partial local shuffle at equal Q."""
+    """State how many settings differ from partial local shuffle at equal Q.
+
+    Settings without a p-value do not count; '' where none has one.
+    """
     tested = [row for row in compared if not math.isnan(row["partial_p_holm"])]
     if not tested:
         return ""
@@ -354,6 +380,9 @@ def _state_equal_fraction_verdict(compared: Sequence[Row]) -> str:
 def _state_loss_curve(main: pd.DataFrame) -> str:
     """State how well the loss against global shuffle follows from n, the samples of
     statistics.
+
+    A curve is fitted for each variant and batch norm; '' where there is none, such as
+    where ``main`` is not with the statistics 'own'.
     """
     lines = []
     for _, rows in losses_against_global(main).groupby(
@@ -384,7 +413,8 @@ def _state_gap_by_statistics(settings: pd.DataFrame, names: Sequence[str]) -> st
     """State the gap of local to global shuffle under each kind of evaluation
     statistics.
 
-    '' with one kind, or without batch norm.
+    Only settings with batch norm per rank are named. '' with one kind, or without batch
+    norm.
     """
     if len(names) < 2 or not _has_batch_norm(settings):
         return ""
@@ -406,12 +436,18 @@ def _state_gap_by_statistics(settings: pd.DataFrame, names: Sequence[str]) -> st
 
 
 def _has_batch_norm(rows: pd.DataFrame) -> bool:
-    """Return whether any row is of a network with batch norm."""
+    """Return whether any row is of a network that can have batch norm.
+
+    A row with batch norm 'none' counts, too; only 'absent' does not.
+    """
     return bool((rows["batch_norm"] != ABSENT).any())
 
 
 def _state_times(tables: TrainingTables) -> str:
-    """State the seconds of all runs and samples a second; '' where no run was timed."""
+    """State the seconds of all runs and samples a second; '' where no run was timed.
+
+    Seconds are a sum over runs that are done or failed, evaluation included.
+    """
     runs = tables.runs[tables.runs["seconds"].notna()]
     if not len(runs):
         return ""

@@ -19,9 +19,11 @@ if TYPE_CHECKING:
     from simshuffle.study.study import Result
 
 WIDTH = 110
+"""Columns of a report."""
 RISK = 0.05
 """p-values below it, after Holm's correction, are called a difference."""
 Row = Mapping[Any, Any]
+"""A row of summary.csv by column, if nothing else is said."""
 
 
 def paragraph(title: str, lines: Sequence[str]) -> str:
@@ -50,7 +52,10 @@ def wrap_paragraph(line: str) -> str:
 
 
 def join_report(parts: Iterable[str | Table]) -> str:
-    """Join texts and tables to one text, with a blank line between them."""
+    """Join texts and tables to one text, with a blank line between them.
+
+    Empty texts are left out, and the text ends with a line break.
+    """
     texts = (part if isinstance(part, str) else _as_lines(part) for part in parts)
     return "\n\n".join(part for part in texts if part) + "\n"
 
@@ -61,10 +66,12 @@ def report_fields(
 ) -> dict[str, Any]:
     """Return the fields of a study whose report is stored as one text, ``report.txt``.
 
-    The text has ``parts`` and ``details``; in documents, tables stand apart.
+    The fields are texts, parts, details and exported. The text has ``parts`` and
+    ``details``; in documents, tables stand apart.
     """
 
     def report(result: Result) -> list[str | Table]:
+        """Return the texts and tables of parts and details."""
         return [*parts(result), *details(result)]
 
     return {
@@ -78,7 +85,7 @@ def report_fields(
 
 
 def _as_lines(table: Table) -> str:
-    """Return a table as text, without spaces at the ends of lines."""
+    """Return a table as text up to `WIDTH` columns, without spaces at ends of lines."""
     lines = terminal_text([table], WIDTH).splitlines()
     return "\n".join(line.rstrip() for line in lines).rstrip("\n")
 
@@ -94,7 +101,7 @@ def count_runs(runs: pd.DataFrame) -> str:
 
 
 def rows_by_condition(main: pd.DataFrame) -> list[list[dict[Any, Any]]]:
-    """Return the rows of each condition, in the order of the table."""
+    """Return the rows of each `CONDITION`, in the order of the table."""
     return [
         rows.to_dict("records") for _, rows in main.groupby(list(CONDITION), sort=False)
     ]
@@ -115,7 +122,10 @@ def norm_label(row: Row) -> str:
 
 
 def setting_label(row: Row) -> str:
-    """Return the strategy of a row, with its Q where it has one: 'IS-Pair 0.1'."""
+    """Return the strategy of a row, with its Q where it has one: 'IS-Pair 0.1'.
+
+    Global and local shuffle are named without a Q.
+    """
     fraction = row["exchange_fraction"]
     strategy = str(row["strategy"])
     return (
@@ -126,9 +136,10 @@ def setting_label(row: Row) -> str:
 
 
 def format_percent(value: float, low: float, high: float, sign: str = "") -> str:
-    """Format a share in %, with half its interval.
+    """Format a share in %, with half its interval: '71.2 ± 0.4'.
 
-    With the ``sign`` '+' it is a difference in points.
+    The interval is left out where ``low`` is NaN. The sign '%' is not written. With the
+    ``sign`` '+' it is a difference in points.
     """
     spread = "" if math.isnan(low) else f" ± {50 * (high - low):.1f}"
     return f"{100 * value:{sign}.1f}{spread}"
@@ -136,7 +147,7 @@ def format_percent(value: float, low: float, high: float, sign: str = "") -> str
 
 def format_accuracy(row: Row, prefix: str = "") -> str:
     """Format accuracy in %, with half its interval; ``prefix`` begins the names of the
-    columns.
+    columns ('' for the last epoch, 'best_' for the best one).
     """
     return format_percent(
         row[f"{prefix}accuracy"], row[f"{prefix}low"], row[f"{prefix}high"]
@@ -146,7 +157,8 @@ def format_accuracy(row: Row, prefix: str = "") -> str:
 def format_effective_samples(row: Row) -> str:
     """Format the samples that a rank's running statistics rest on; '' for NaN.
 
-    They have one decimal below 100, else none.
+    They have one decimal below 100, else none. Of ``row`` only ``effective_samples``
+    is read.
     """
     n = row["effective_samples"]
     return "" if math.isnan(n) else f"{n:.1f}" if n < 99.95 else f"{n:.0f}"
@@ -162,11 +174,17 @@ def star_difference(row: Row, reference: str) -> str:
 
 
 def format_difference(row: Row, reference: str) -> str:
-    """Format the points above the ``reference``, with half their interval."""
+    """Format the points above the ``reference``, with half their interval.
+
+    Without common seeds it is '+nan': look at REFERENCE_pairs first.
+    """
     interval = (row[f"{reference}_low"], row[f"{reference}_high"])
     return format_percent(row[f"{reference}_difference"], *interval, "+")
 
 
 def is_significant(row: Row, reference: str) -> bool:
-    """Return whether a row differs from the ``reference`` after Holm's correction."""
+    """Return whether a row differs from the ``reference`` after Holm's correction.
+
+    False where there is no p-value (NaN): fewer than two common seeds.
+    """
     return bool(row[f"{reference}_p_holm"] < RISK)

@@ -309,14 +309,17 @@ def _shared_seconds(
 def ranks_per_host(ranks: int, hosts: int) -> int:
     """Return the ranks of every host but maybe the last, guessed from two numbers.
 
-    They are the smallest power of two that is possible, as GPUs of hosts are; else the
-    smallest count that is possible.
+    They are as many on each host if the hosts divide the ranks; else the smallest power
+    of two that is possible, as GPUs of hosts are; else the smallest count that is
+    possible.
 
     Args:
         ranks: number of ranks of the job.
         hosts: number of hosts that they fill in order.
     """
     min_count = -(-ranks // hosts)
+    if ranks % hosts == 0:
+        return min_count
     max_count = (ranks - 1) // (hosts - 1) if hosts > 1 else ranks
     power = 1 << (min_count - 1).bit_length()
     return power if power <= max_count else min_count

@@ -121,6 +121,7 @@ def read_nodes(path: Path) -> tuple[list[ChakraNode], str]:
         messages = list(_split_messages(content))
         metadata = list(fields(messages[0]))
         nodes = [_decode_node(message) for message in messages[1:]]
+        schema = _schema(metadata)
     except (ValueError, IndexError) as error:
         is_cut = is_cut or isinstance(error, IndexError)
         reason = "it ends too early" if is_cut else str(error)
@@ -140,7 +141,7 @@ def read_nodes(path: Path) -> tuple[list[ChakraNode], str]:
         refuse("version", rule, f"a node of type {alien[0].kind}", remedy, source)
     return (
         nodes,
-        f"It names no version of Chakra's schema{_schema(metadata)}: read as {VERSION}.",
+        f"It names no version of Chakra's schema{schema}: read as {VERSION}.",
     )
 
 

@@ -76,8 +76,9 @@ def read_ray(path: Path) -> Record:
         parts = _rows_of_operators(text)
     notes = list[str]()
     for rank, statistics in enumerate(statistics_of_ranks):
-        rows, notes = _rows_of_rank(rank, statistics, source)
+        rows, notes_of_rank = _rows_of_rank(rank, statistics, source)
         parts += rows
+        notes += [note for note in notes_of_rank if note not in notes]
     notes.append(
         "Rows of workers are sums over all tasks of Ray, which run beside the loop."
     )
