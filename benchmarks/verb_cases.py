@@ -157,8 +157,14 @@ CASES = (
     ),
     case(
         "oracle",
-        "oracle quickstart --world-sizes 1,8 --simulate data@8 --out out",
-        "oracle quickstart --world-sizes 4 --strategies data,spatial --json",
+        (
+            "oracle quickstart --world-sizes 1,8 --simulate data@8 --out out",
+            ("sweep={}",),
+        ),
+        (
+            "oracle quickstart --world-sizes 4 --strategies data,spatial --json",
+            ("sweep={}",),
+        ),
         plot="out",
     ),
     case(
@@ -179,7 +185,7 @@ CASES = (
     ),
     case(
         "validate",
-        "validate --only testbed --only storage --only collectives --only nopfs --out out",
+        "validate --only testbed --only storage --only collectives --out out",
         "validate --only testbed --json",
         "validate --only storage --to markdown",
         plot="out",

@@ -356,7 +356,7 @@ class ImageFolder(Spec):
             with Image.open(path) as image:
                 # by way of RGBA, because a palette with transparency cannot become RGB at once
                 mode = "RGB" if self.channels == 3 else "L"
-                converted = _of_bytes(image).convert("RGBA").convert(mode)
+                converted = to_eight_bits(image).convert("RGBA").convert(mode)
         except UNREADABLE as error:
             rule = "every image must be readable"
             value = f"{type(error).__name__}: {error}"
@@ -367,7 +367,7 @@ class ImageFolder(Spec):
         return pixels.transpose(2, 0, 1)
 
 
-def _of_bytes(image: Image.Image) -> Image.Image:
+def to_eight_bits(image: Image.Image) -> Image.Image:
     """Return the image with a byte for each value: Pillow would cut 16 bits off at 255.
 
     16-bit grey becomes its upper byte. Other modes than I and F stay as they are.

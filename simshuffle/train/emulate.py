@@ -180,8 +180,8 @@ def check_run(run: Run, data: TrainingSet | None = None) -> None:
     epoch.
 
     It checks that ranks get samples, and that the network takes them, on the CPU. It
-    issues a SimshuffleWarning where a local batch is larger than a shard. ``data`` are those of ``run`` if they are
-    loaded already.
+    issues a SimshuffleWarning where a local batch is larger than a shard. ``data`` are
+    those of ``run`` if they are loaded already.
     """
     data = run.data.load() if data is None else data
     source = ArraySource(

@@ -110,11 +110,12 @@ class EpochOutcome:
     train_loss: float  # mean over the samples as they were trained on, nats
     samples: int  # samples that all ranks trained on
     learning_rate: float  # of the last iteration
-    # for each, in order, the seconds forward_s (with the reading of its samples on emulated ranks),
-    # backward_s and update_s; on real ranks exchange_s too, all as means over ranks
+    # for each, in order, the seconds forward_s, backward_s and update_s. On emulated ranks
+    # forward_s has the reading of samples; on real ranks all are means over ranks, and there is
+    # exchange_s too
     iterations: list[dict[str, float]]
     importance_s: float  # s, of the inference pass over all shards; 0 without one
-    # s, of all iterations; on real ranks of the epoch from the inference pass to the last exchange
+    # s, of all iterations; on real ranks with the inference pass and the wait for the last exchange
     seconds: float
 
 

@@ -355,9 +355,9 @@ def recalibrate(
     """Give the batch-norm layers of ``model`` the statistics of the training samples,
     in place.
 
-    Layers without running statistics are left out. Statistics are pooled over equal batches of about `RECALIBRATION_BATCH` samples in
-    ``order`` (n,), or of ``rows_at_once`` (but at least 64) if that is less. The model
-    is left in eval mode.
+    They are pooled over equal batches of about `RECALIBRATION_BATCH` samples in
+    ``order`` (n,), or of ``rows_at_once`` (but at least 64) if that is less. Layers
+    without running statistics are left out. The model is left in eval mode.
     """
     layers = batch_norm_layers(model)
     num_batches = max(1, len(order) // min(RECALIBRATION_BATCH, max(rows_at_once, 64)))

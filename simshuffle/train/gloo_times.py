@@ -26,9 +26,9 @@ WARM_UP = 3
 
 
 def measure_allreduce(nbytes: int) -> tuple[float, int]:
-    """Measure an allreduce of ``nbytes`` bytes, a multiple of 4, of float32. Collective.
+    """Measure an allreduce of ``nbytes`` bytes, a multiple of 4. Collective.
 
-    It is repeated at least 5 times, after `WARM_UP` calls that do not count.
+    float32 values are summed at least 5 times, after `WARM_UP` calls that do not count.
 
     Returns:
         Mean time (s) in the slowest rank; and how many values were wrong in this rank.

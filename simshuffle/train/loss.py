@@ -147,6 +147,7 @@ class Views:
         """
         rng = stream(self._seed, "views", epoch)
         augmentation = self._augmentation
+        # (2, N, ...): the first axis is the view, the second the sample
         size = (2, self._num_samples)
         shift = rng.integers(-augmentation.shift, augmentation.shift + 1, (*size, 2))
         self._shift = torch.from_numpy(shift)

@@ -461,7 +461,9 @@ def mark_of(
     """
     digest = hashlib.sha256(repr(network).encode())
     for key, value in network.state_dict().items():
-        digest.update(key.encode() + value.detach().cpu().numpy().tobytes())
+        # as bytes, since numpy has no bfloat16
+        content = value.detach().cpu().reshape(-1).view(torch.uint8)
+        digest.update(key.encode() + content.numpy().tobytes())
     for source in (train, test):
         digest.update(np.ascontiguousarray(source.targets).tobytes())
     settings = (

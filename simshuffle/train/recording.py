@@ -89,7 +89,7 @@ def description(
     Args:
         strategy, training, network: of the run.
         **run_values: what none of these has, among them ``world_size``, which is
-            needed. They come first, and others of the same name replace them.
+            needed. A value that these have replaces one of the same name.
     """
     return {
         **run_values,

@@ -93,6 +93,9 @@ def screen(
     number of ranks: of a large data set a part is enough, on as many ranks as give each
     as many samples.
 
+    Ranks begin with the model's running statistics. Importance is the loss under the
+    trained model, the same in every epoch.
+
     Args:
         model: trained, in any way; gives logits.
         train, test: map-style datasets of pairs (input, target), targets whole numbers
@@ -105,15 +108,17 @@ def screen(
         epochs: of each strategy, before ranks are evaluated; exchanges mix shards over
             them.
         partition: who holds which sample before the first epoch.
-        seeds: draws of shards and exchange; two or more make intervals.
-        ranks: the most that are emulated of the M.
+        seeds: how many draws of shards and exchange, of seeds 0, 1, ...; two or more
+            make intervals.
+        ranks: the most that are emulated of the M: the first ones.
         device: 'auto' (a GPU if there is one), 'cpu', 'cuda', 'cuda:1'.
         progress: whether standard error shows how far it is and how long it takes; or a
             function of the share that is done.
 
     Raises:
         InputError: an argument is not valid; the model has no batch norm, or layers
-            that differ in their momentum; there are fewer samples than ranks.
+            that differ in their momentum; there are fewer samples than ranks; or a
+            strategy has partners of the same host, leaf switch or rack.
     """
     torch_device = find_device(device)
     train_source = DatasetSource(train, device=torch_device, name="train")
@@ -155,8 +160,14 @@ def screen_sources(
     tell: Progress = _no_progress,
 ) -> Screening:
     """Screen as `screen`, with samples that are sources already; ``tell`` gets the
-    share that is done.
+    share that is done, 0 to 1.
+
+    Inputs must be float32, and on ``device``, the CPU if None. The result's ``data`` is
+    the class of ``train``, a source.
     """
+    for name, count in (("seeds", seeds), ("ranks", ranks)):
+        if count < 1:
+            refuse(name, "must be at least 1", str(count), "Give 1 or more.", "screen")
     training: dict[str, Any] = {"local_batch_size": local_batch_size, "epochs": epochs}
     settings = read_records(
         _Settings,
@@ -180,7 +191,8 @@ def _momentum(model: nn.Module, argument: float | None) -> float:
     layers.
 
     Raises:
-        InputError: there is no batch norm, or layers differ and no argument is given.
+        InputError: there is no batch norm with running statistics; layers differ, or
+            have none, and no argument is given; or the argument is 0.
     """
     if not batch_norm_layers(model):
         remedy = (
@@ -215,8 +227,9 @@ class _Replay:
         """Return the effective samples n, label divergence and accuracy of a strategy
         on ``world_size`` ranks, of which the first `max_ranks` are emulated.
 
-        Keys: strategy, world_size, samples_per_rank, effective_samples (a mean over
-        ranks), label_divergence and accuracy (shares of 1).
+        Keys: strategy, world_size, samples_per_rank, effective_samples (a mean over the
+        emulated ranks), label_divergence (over all ranks) and accuracy (shares of 1;
+        each test sample is evaluated by `OWN_RANKS` emulated ranks at most).
         """
         training = self.settings.training
         num_ranks = min(self.max_ranks, world_size)
@@ -254,6 +267,9 @@ class _Replay:
         self, strategy: Strategy, world_size: int, seed: int, losses: Floats | None
     ) -> tuple[TrainingEpochs, list[Ints], float]:
         """Plan all epochs, without training.
+
+        ``losses`` (N,) are the importance in every epoch; None if the strategy needs
+        none.
 
         Returns:
             The run; the samples, each (n, M), that ranks train on in the last epochs,
@@ -302,11 +318,12 @@ class _Replay:
 def _rows(
     replay: _Replay, world_sizes: Sequence[int], seeds: int, tell: Progress
 ) -> Iterator[dict[str, Any]]:
-    """Yield a row for each strategy, M and seed, with its loss against global shuffle,
-    in points.
+    """Yield a row for each M, seed and strategy, as of `_Replay.row`, with seed, x and
+    loss_points.
 
-    Global shuffle comes first, also if no strategy names it. Column ``x`` is 1/n - 1/n
-    of global shuffle, with n the effective samples. ``tell`` gets the share that is
+    ``loss_points`` is the accuracy lost against global shuffle of the same M and seed,
+    in points. Global shuffle comes first, also if no strategy names it. ``x`` is 1/n -
+    1/n of global shuffle, with n the effective samples. ``tell`` gets the share that is
     done.
     """
     strategies = [

@@ -50,7 +50,8 @@ class Screening:
     def save(self, path: str | Path) -> None:
         """Write it to a JSON file, which ``simshuffle accuracy --screening`` reads.
 
-        NaN becomes null.
+        The file is replaced if it exists. NaN becomes null. Beside the fields, it has
+        'norm' and 'curve': n, loss_points, low and high of each setting.
         """
         values = {
             key: value for key, value in self.__dict__.items() if key != "settings"
@@ -80,8 +81,9 @@ class Screening:
         """Say whether a full study is needed to lose at most ``tolerance`` points, and
         why.
 
-        It is for settings whose loss, or the upper end of its interval, is more. Shards
-        with other labels than the set's are named (`SHIFTED`).
+        It is for settings whose loss, or the upper end of its interval, is more; of one
+        seed the loss alone counts. The setting of the most loss is named, and the one
+        whose shards' labels differ most from the set's, if by more than `SHIFTED`.
         """
         is_global = self.settings["strategy"] == GLOBAL.kind
         compared = self.settings[~is_global]

@@ -36,7 +36,8 @@ def request_of(
 ) -> Request[Trainings]:
     """Return the request of a study, given its runs as ``cells`` by name.
 
-    It has the study as YAML, and remembers the kind of device and torch's version.
+    It has the study as YAML, and remembers the kind of device, such as 'cuda' of
+    'cuda:1', and torch's version.
     """
     runs = [cell.training_run for cell in cells.values()]
     schedules = [run.exchange.exchange_schedule for run in runs]
@@ -63,7 +64,8 @@ def repeat(folder: Path, meta: Meta) -> Request[Trainings]:
 
     Raises:
         InputError: the result used networks and data of a program's own, which are not
-            in the folder, or its ranks were processes.
+            in the folder; its ranks were processes; there is no such device here; or as
+            of `load_study` and `cells_of`.
     """
     device = str(meta["device"]).partition(":")[0]
     name = str(meta["study"])
@@ -82,13 +84,14 @@ def repeat(folder: Path, meta: Meta) -> Request[Trainings]:
 
 
 def cells_of(study: Study, device: str) -> dict[str, TrainingCell]:
-    """Return the runs of a study by name: strategy, M, seed and a digest, which every
-    study gives it.
+    """Return the runs of a study as cells, by name: strategy, M, seed, and a digest of
+    all that decides the run.
 
-    Each run is tried on a few samples first, for which its data are loaded.
+    Each is tried on a few samples first, as of `check_all`, for which its data are
+    loaded; a warning is given of local batches larger than a shard.
 
     Raises:
-        InputError: a run cannot be trained.
+        InputError: with the problems of all runs that cannot be trained.
     """
     runs = study.all_runs()
     data_sets: dict[str, TrainingSet] = {}
@@ -116,8 +119,8 @@ not tell.
 
 
 def run_label(run: Run) -> str:
-    """Return strategy, M and seed of a run, in letters that the name of a file may
-    have.
+    """Return strategy, Q (unless 0 or none), M and seed of a run, in letters that the
+    name of a file may have; others become '_'.
     """
     label = strategy_label(run.exchange, run.training)
     fraction = f"-{run.exchange.fraction:g}" if run.exchange.fraction else ""
@@ -136,6 +139,11 @@ def description(run: Run, variant: str, strategy: str) -> dict[str, Any]:
         variant: its name in tables, if other keys than those of the columns vary in the
             study.
         strategy: its label in tables.
+
+    Returns:
+        The values by column. ``exchange_fraction`` is None where every epoch is drawn
+        anew; ``batch_norm`` is `ABSENT` where the network has none; ``learning_rate``
+        is that after the warm-up.
     """
     return {
         "variant": variant,
@@ -154,7 +162,10 @@ def description(run: Run, variant: str, strategy: str) -> dict[str, Any]:
 
 def strategy_label(exchange: TrainedExchange, training: Training | None = None) -> str:
     """Return the strategy's name, with values that are not the default, except Q, in
-    parentheses; ``training`` says how importance is measured in a pass.
+    parentheses.
+
+    ``training`` says how importance is measured in a pass; None leaves this out, as
+    does its default.
     """
     return _strategy_name(exchange, _details(exchange, training))
 
@@ -317,13 +328,14 @@ def check_all(
     """Check before the first of ``runs`` that none is bound to fail.
 
     Args:
-        runs: of a study; those alike in all that decides it are checked once.
+        runs: of a study; those that differ only in seed, partition or what is exchanged
+            are checked once.
         source: file or function, which the error names.
-        check: raises InputError if a run cannot be trained.
+        check: raises InputError if a run cannot be trained; other errors pass.
         rename_key: turns the key of a problem into the one that the error names.
 
     Raises:
-        InputError: with the problems of all runs.
+        InputError: with the problems of all runs, each once.
     """
     problems: dict[Problem, None] = {}
     checked: set[str] = set()
@@ -337,6 +349,7 @@ def check_all(
             run.world_size,
             run.cluster,
             order,
+            run.exchange.needs_importance,
         )
         # seeds and exchanged samples do not decide whether a run can be trained
         if repr(deciding) in checked:

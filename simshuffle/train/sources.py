@@ -20,7 +20,8 @@ class ArraySource:
 
     Attributes:
         targets: the label of every sample, (N,).
-        items: the samples as pairs (input, target), as a rank stores and sends them.
+        items: the samples as pairs (input, target), as a rank stores and sends them:
+            arrays as in ``samples``, bytes not yet standardised.
 
     Args:
         samples: inputs as float32, or as uint8, of which (x / 255 - mean) / std is
@@ -77,7 +78,7 @@ class ArraySource:
 
     def collate(self, items: Sequence[Any]) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the batch, as of `batch`, that is made of ``items``, pairs (input,
-        target).
+        target) as in the attribute ``items``.
         """
         inputs = torch.from_numpy(np.stack([array for array, _ in items]))
         labels = torch.tensor(
@@ -111,10 +112,15 @@ class DatasetSource:
     """A map-style torch Dataset of pairs (input, target), read item by item when a
     batch needs them; a TensorDataset, whose items are rows of tensors, batch by batch.
 
+    Attributes:
+        targets: the label of every sample, (N,) int64.
+        items: the dataset.
+
     Args:
         dataset: its targets are whole numbers from 0. They are taken from its attribute
-            ``targets``, if it has a fitting one, or by reading every item once.
-        dtype: of inputs that are not whole numbers.
+            ``targets``, if it has a fitting one, or by reading every item once. The
+            first item is read in any case.
+        dtype: of floating-point inputs; others keep theirs.
         device: gets the batches.
         name: what errors call it.
 
@@ -150,8 +156,11 @@ class DatasetSource:
     def batch(self, indices: Ints) -> tuple[torch.Tensor, torch.Tensor]:
         """Return inputs and targets as of `ArraySource.batch`.
 
+        Items are read anew in every call, with their own targets.
+
         Raises:
-            InputError: the inputs cannot be stacked to a tensor.
+            InputError: the inputs cannot be stacked to a tensor, or an item is no pair
+                of an input and a whole number from 0.
         """
         if self._rows is not None:
             samples = np.asarray(indices, np.int64)
@@ -268,6 +277,8 @@ def dataset_length(dataset: object, name: str, source: str = "training") -> int:
 def _whole_number(target: Any) -> int | None:
     """Return ``target`` as an int if it is a whole number, or a tensor or array of just
     one; else None.
+
+    True and False of Python and torch count as 1 and 0, those of NumPy as none.
     """
     if isinstance(target, torch.Tensor):
         is_whole = not target.is_floating_point() and not target.is_complex()

@@ -41,6 +41,7 @@ from simshuffle.train.training import Training
 from simshuffle.workload.exchange import TrainedExchange
 
 MOST_RUNS = 100_000
+"""The most runs of a study."""
 
 
 Seed = Annotated[int, Field(ge=0)]
@@ -48,7 +49,10 @@ SeedCount = Annotated[int, Field(ge=1, le=MOST_RUNS)]
 
 
 def _seed_list(value: object) -> object:
-    """Return a count n of seeds as 0, 1, ..., n - 1, and a list of seeds as it is."""
+    """Return a count n of seeds as 0, 1, ..., n - 1, and a list of seeds as it is.
+
+    Anything else is an error of the validation, also an empty list.
+    """
     if type(value) is int and 1 <= value <= MOST_RUNS:
         return list(range(value))
     seeds = value if isinstance(value, list) else []
@@ -60,7 +64,7 @@ def _seed_list(value: object) -> object:
 
 def _block_lists(value: object) -> object:
     """Return a block with every single value as a list of one, and its count of seeds
-    as seeds.
+    as seeds; what is no mapping as it is.
     """
     if not isinstance(value, dict):
         return value
@@ -125,10 +129,12 @@ class Study(Spec):
         return as_yaml(self)
 
     def all_runs(self) -> list[Run]:
-        """Return every run once, in the order of the blocks.
+        """Return every run once, in the order of the blocks, and warn of values that
+        were dropped with the kind that they belonged to.
 
         Raises:
-            InputError: with all runs that are not valid.
+            InputError: with the problems of all runs that are not valid, or if there
+                are more than `MOST_RUNS`.
         """
         problems: list[Problem] = []
         count = sum(
@@ -155,10 +161,14 @@ def load_study(reference: str | Path, values: Mapping[str, Any] | None = None) -
     Args:
         reference: path or name.
         values: set by dotted key, such as ``{"seeds": 3, "training.epochs": 5}``;
-            blocks no longer vary these keys.
+            blocks no longer vary these keys. Where one replaces a kind, what the new
+            kind does not take is dropped, with a warning.
+
+    Relative paths of data and cluster are those below the file's folder, if they exist.
 
     Raises:
-        InputError: with every problem of the file and of the runs that its blocks make.
+        InputError: with every problem of the file and of the runs that its blocks make,
+            or if there is no such file.
     """
     path = find_file(str(reference), "studies")
     raw = document(path)
@@ -191,7 +201,7 @@ def load_study(reference: str | Path, values: Mapping[str, Any] | None = None) -
 
 
 def as_yaml(study: Spec) -> str:
-    """Return the values of a study as YAML."""
+    """Return the values of a study as YAML; those that are None are left out."""
     values = study.model_dump(mode="json", exclude_none=True)
     return yaml.safe_dump(values, sort_keys=False, allow_unicode=True, width=130)
 
@@ -233,6 +243,12 @@ def _set(
 ) -> None:
     """Set the ``value`` of a dotted key, and remove the key from the blocks, which
     would set it again.
+
+    Args:
+        raw: values of the study's file; changed in place.
+        key, value: what is set.
+        problems: gets further ones, such as a block that sets a key above this one.
+        pending: remembers records whose kind is replaced.
     """
     if pending.set_key(raw, key, value, problems, REFERENCES) and key != "runs":
         blocks = raw["runs"] if isinstance(raw.get("runs"), list) else []
@@ -281,8 +297,10 @@ def locate(values: Any, key: str, folder: Path) -> None:
 
 
 def _expand_blocks(study: Study, problems: list[Problem]) -> Iterator[Run]:
-    """Yield the runs of all blocks; append the problems of runs that are not valid to
-    ``problems``.
+    """Yield the runs of all blocks, which may be equal; append the problems of runs
+    that are not valid, and of blocks, to ``problems``.
+
+    Keys of ``study`` hold where a block does not set them.
     """
     base = study.model_dump(mode="json", exclude_none=True, include=_KEYS)
     for index, block in enumerate(study.runs):

@@ -25,6 +25,7 @@ of it, with the weights as they are then.
 """
 STATISTICS: tuple[Statistics, ...] = ("own", "rank0", "pooled", "recalibrated")
 BatchNorm = Literal["per_rank", "sync", "none"]
+"""The samples over which batch norm goes: see `Training`."""
 ImportancePass = Literal["train", "eval"]
 """Mode of the network in the pass that measures importance before an epoch: 'eval',
 with the rank's running statistics, which do not change; or 'train', where each local
@@ -131,7 +132,7 @@ class Training(Spec):
     @field_validator("sync_ranks")
     @classmethod
     def _needs_sync(cls, value: int | None, info: ValidationInfo) -> int | None:
-        """Refuse ``sync_ranks`` without batch norm over ranks."""
+        """Refuse ``sync_ranks``, with an InputError, without batch norm over ranks."""
         if value is not None and info.data.get("batch_norm", "sync") != "sync":
             remedy = "Use batch_norm: sync, or leave it out."
             refuse("", "needs batch_norm: sync", str(value), remedy, "training")
@@ -178,7 +179,7 @@ class Training(Spec):
 
     def learning_rate_at(self, progress: float, world_size: int) -> float:
         """Return the learning rate after ``progress`` epochs, a number from 0 to
-        ``epochs``.
+        ``epochs``: 0 at the beginning of a warm-up, and at the end of a cosine decay.
         """
         peak = self.peak_learning_rate(world_size)
         if progress < self.warmup_epochs:
@@ -240,8 +241,8 @@ def load_optimizers() -> None:
 
 
 def sgd(model: nn.Module, training: Training) -> torch.optim.SGD:
-    """Return SGD for the weights of ``model``; its learning rate is set before every
-    step.
+    """Return SGD for the weights of ``model``, at ``training.learning_rate`` without
+    scaling or warm-up: the rate is to be set before every step (`set_rate`).
     """
     return torch.optim.SGD(
         model.parameters(),
@@ -257,10 +258,10 @@ def optimizer_of(
     model: nn.Module, training: Training, factory: OptimizerFactory | None
 ) -> torch.optim.Optimizer:
     """Return the optimiser that trains ``model``: SGD, or one made by ``factory``,
-    whose parameter groups keep the ratio of their learning rates.
+    whose parameter groups keep the ratio of their learning rates; SGD if that is None.
 
-    Each group gets a key ``relative_lr``, its rate over that of ``training``, by which
-    `set_rate` sets its learning rate. Errors as of `own_optimizer`.
+    Each group gets a key ``relative_lr``, its rate over ``training.learning_rate``, by
+    which `set_rate` sets its learning rate. Errors as of `own_optimizer`.
     """
     optimizer = (
         sgd(model, training) if factory is None else own_optimizer(model, factory)
@@ -282,7 +283,8 @@ def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
 def own_optimizer(model: nn.Module, factory: OptimizerFactory) -> torch.optim.Optimizer:
     """Return the optimiser of ``model`` that ``factory`` makes.
 
-    It is tried by one step before there are gradients, which changes no weight.
+    It is tried by one step, which changes no weight, as ``model`` must have no
+    gradients yet.
 
     Raises:
         InputError: ``factory`` is no function, fails, or makes no optimiser, or one
@@ -330,7 +332,7 @@ def training_values(
     """Return fields of `Training` for the caller's own optimiser: learning_rate, of its
     first group, and 0 for momentum and weight_decay.
 
-    The optimiser is made once, for its learning rate.
+    The optimiser is made and tried once, for its learning rate.
 
     Args:
         model: whose weights it optimises.

@@ -44,14 +44,16 @@ class VisionTransformer(nn.Module):
         self.head = nn.Linear(width, classes)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return the logits (n, classes) of images."""
+        """Return the logits (n, classes) of images (n, channels, height, width)."""
         x = self.patches(x).flatten(2).transpose(1, 2) + self.positions
         logits: torch.Tensor = self.head(self.norm(self.blocks(x)).mean(1))
         return logits
 
 
 def _block(width: int, heads: int) -> nn.Module:
-    """Return attention and a perceptron, each after its norm, without dropout."""
+    """Return attention and a perceptron with GELU, each after its norm, without
+    dropout, for inputs (n, patches, ``width``).
+    """
     return nn.TransformerEncoderLayer(
         width, heads, 4 * width, 0.0, "gelu", batch_first=True, norm_first=True
     )

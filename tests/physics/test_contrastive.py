@@ -3,6 +3,7 @@ refused."""
 
 import copy
 import math
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from torch import nn
 
 from simshuffle.cli import main
 from simshuffle.errors import InputError
+from simshuffle.job.scenario.options import kinds_of, record_of
 from simshuffle.train import Emulation, Training, check_run
 from simshuffle.train.evaluate import ClassMeans, Evaluation, first_samples_of_classes, score
 from simshuffle.train.loss import Views, info_nce
@@ -20,9 +22,10 @@ from simshuffle.train.models import Mlp
 from simshuffle.train.network import ACTIVATIONS_AT_ONCE, RankedNetwork
 from simshuffle.train.run import Run
 from simshuffle.train.samples import Augmentation, Samples
+from simshuffle.train.shuffling import check_all
 from simshuffle.train.sources import ArraySource
 from simshuffle.train.study import load_study
-from simshuffle.workload.exchange import ImportancePair, LocalShuffle, Strategy
+from simshuffle.workload.exchange import Exchange, ImportancePair, LocalShuffle, Strategy
 
 LOCAL = LocalShuffle(kind="local_shuffle")
 IMAGE = Augmentation((1, 2, 3), shift=1, contrast=0.4, noise=0.7)
@@ -242,6 +245,20 @@ model: {kind: mlp, width: 8}
 training: {local_batch_size: %d, loss: "contrastive:temperature=0.2"}
 runs: [{exchange: local_shuffle, world_size: 2}]
 """
+
+
+def test_importance_is_refused_beside_runs_without_it_before_the_first_trains():
+    kinds = "partial_local_shuffle:exchange_fraction=0.4", "importance_pair:exchange_fraction=0.4"
+    runs = [
+        SimpleNamespace(
+            data="d", model="m", training="t", world_size=2, cluster=None,
+            exchange=record_of("exchange", kind, kinds_of(Exchange), {}),
+        )
+        for kind in kinds
+    ]  # fmt: skip
+    checked = []
+    check_all(runs, "here", lambda run: checked.append(run.exchange.kind))
+    assert checked == ["partial_local_shuffle", "importance_pair"]
 
 
 @pytest.mark.parametrize(

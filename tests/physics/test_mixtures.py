@@ -211,3 +211,28 @@ def test_the_study_says_what_an_epoch_has_of_each_source(capsys):
     # 0.7 of 64 samples are 44 and the rest 20, of 32 in each source
     assert "68.8% of a source asked for 70.0%, 12 rows again" in said
     assert "31.2% of a source asked for 30.0%, 12 samples cut off" in said
+
+
+def test_ranks_of_nodes_that_had_their_epoch_begin_the_next_one_when_others_are_killed():
+    """By chance a rank ends its epoch earlier than another. A state after the last step of the
+    longest rank is one of all that the others had: nobody has anything left, so all begin anew."""
+    made = order("torchdata_nodes", stopping="FIRST_DATASET_EXHAUSTED", weights=[0.5, 0.5])
+    data, readers = sharded(20, 20), Readers(1, 3, 1, 2)
+    counts = np.bincount(made.epoch(data, readers, 5, 0).rank, minlength=3)
+    last_step = -(-int(counts.max()) // 2)
+    assert counts.min() <= 2 * (last_step - 1)  # so that a shorter rank is asked for more
+    law = NodesResume(kind="torchdata_nodes", of=made)
+    remaining = law.resume(data, Crash(readers, readers, 0, last_step), 5).remaining
+    for rank in range(3):
+        samples = remaining.sample[remaining.rank == rank]
+        # drawn until one of its two shares of about seven samples is exhausted
+        assert 7 - 1 <= len(samples) <= 2 * 7
+        assert len(set(samples.tolist())) == len(samples)
+
+
+def test_a_mixture_of_nodes_that_has_had_all_its_batches_ends():
+    made = order("torchdata_nodes", stopping="CYCLE_FOREVER", steps=3, weights=[0.5, 0.5])
+    data, readers = sharded(20, 20), Readers(1, 2, 1, 2)
+    law = NodesResume(kind="torchdata_nodes", of=made)
+    resumed = law.resume(data, Crash(readers, readers, 0, 3), 5)
+    assert np.bincount(resumed.remaining.rank).tolist() == [6, 6]  # of the next epoch

@@ -177,3 +177,9 @@ def test_layers_that_differ_in_momentum_need_one():
     assert screen(
         net, data(96, 0), data(8, 1), world_size=2, momentum=0.2, seeds=1, progress=False
     ).momentum == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize("name", ["seeds", "ranks"])
+def test_less_than_one_draw_or_rank_is_refused(name):
+    with pytest.raises(InputError, match=f"{name}: must be at least 1; got 0"):
+        screen(model(), data(8, 0), data(8, 1), world_size=2, progress=False, **{name: 0})

@@ -181,3 +181,18 @@ def test_two_nodes_are_not_one(tmp_path):
     both = json.loads(nodelink())
     both["nodes"] += [{"id": 1, "kind": "host"}, {"id": "1", "kind": "host"}]
     assert "name of its own" in refusal(tmp_path, json.dumps(both), "net.json")
+
+
+def test_switches_that_a_storage_system_alone_joins_are_refused(tmp_path):
+    """No route leads through a switch of tier 'storage', so the hosts do not reach each other."""
+    end = {"bandwidth": "1 GB/s", "latency": "1 us"}
+    nodes = [{"id": name, "kind": "switch"} for name in "ab"]
+    nodes += [{"id": name, "kind": "host"} for name in ("h", "g")]
+    ends = [("h", "a"), ("g", "b"), ("a", "s"), ("b", "s")]
+    links = [{"source": source, "target": target, **end} for source, target in ends]
+    for tier, num_problems in (("spine", 0), ("storage", 1)):
+        joining = {"id": "s", "kind": "switch", "tier": tier}
+        graph = graph_of(tmp_path, nodelink(nodes=[*nodes, joining], links=links))
+        problems = graph_problems(graph, "net")
+        assert len(problems) == num_problems, tier
+    assert "switch of tier 'storage'" in problems[0].rule

@@ -1,6 +1,7 @@
 """Scheduler, local storage and samples of real ranks: what goes wrong is told on all ranks, and no
 sample is lost."""
 
+import copy
 import json
 import os
 import sys
@@ -17,6 +18,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from simshuffle.errors import InputError
+from simshuffle.train.batch_norm import ConvertedNorm
 from simshuffle.train.distributed import (
     ExchangeError,
     ImageFolder,
@@ -26,6 +28,7 @@ from simshuffle.train.distributed import (
 )
 from simshuffle.train.distributed.carrying import faults
 from simshuffle.train.distributed.group import list_samples
+from simshuffle.train.distributed.network import SyncedBatchNorm
 from simshuffle.train.distributed.storage import FolderStore, decode, encode
 from simshuffle.train.distributed.transport import messages_of
 from simshuffle.workload.exchange import ExchangePlan
@@ -582,6 +585,41 @@ REFUSED = {
 def test_what_cannot_be_scheduled_is_refused(alone, told):
     with pytest.raises(InputError, match=told):
         REFUSED[told]()
+
+
+def test_a_synchronised_norm_may_have_no_bias(alone):
+    """As torch's own on one rank."""
+    layer = nn.BatchNorm1d(3, bias=False)
+    with torch.no_grad():
+        layer.weight.copy_(torch.tensor([1.0, 2.0, 3.0]))
+    synced = copy.deepcopy(layer)
+    ConvertedNorm.change(synced, SyncedBatchNorm)
+    synced.group = None
+    batch = torch.arange(12.0).reshape(4, 3) ** 2
+    torch.testing.assert_close(synced(batch), layer(batch))
+
+
+def tree_of_images(folder: Path) -> Path:
+    """Two classes of one image each, of 16-bit grey, and a hidden folder."""
+    for number, name in enumerate((".thumbnails", "ants", "bees")):
+        (folder / name).mkdir(parents=True)
+        grey = np.full((2, 2), 256 * (40 + number) + 7, np.uint16)
+        Image.fromarray(grey).save(folder / name / "one.png")
+    return folder
+
+
+def test_hidden_folders_are_no_classes_and_16_bit_grey_keeps_its_upper_byte(alone, tmp_path):
+    shard = ImageFolder(tree_of_images(tmp_path / "tree"), tmp_path / "s", transform=np.asarray)
+    assert shard.classes == ["ants", "bees"]
+    found = {label: np.unique(pixels).tolist() for pixels, label in (shard[0], shard[1])}
+    assert found == {0: [41], 1: [42]}
+
+
+def test_a_class_without_images_is_refused_by_name(alone, tmp_path):
+    tree = tree_of_images(tmp_path / "tree")
+    (tree / "wasps").mkdir()
+    with pytest.raises(InputError, match="folder for each class; got wasps without any"):
+        ImageFolder(tree, tmp_path / "s")
 
 
 LABELS = np.repeat([0, 1, 2], [600, 300, 100])

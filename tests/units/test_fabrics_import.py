@@ -383,6 +383,31 @@ def test_blocks_of_slurm_are_joined_by_one_switch(tmp_path):
     assert [c.ends for c in again.cables] == [c.ends for c in fabric.cables]
 
 
+def test_switches_of_slurm_without_hosts_are_left_out_by_name(tmp_path):
+    text = (
+        "- topology: t\n  cluster_default: true\n  tree:\n    switches:\n"
+        "      - {switch: top, children: 'leaf,spare'}\n"
+        "      - {switch: leaf, nodes: 'n[1-2]'}\n"
+        "      - {switch: spare, children: bare}\n"
+        "      - {switch: bare}\n"
+    )
+    fabric = read_fabric(written(text, tmp_path, "topology.yaml"), GIVEN)
+    assert [node.name for node in fabric.nodes_of_kind("switch")] == ["top", "leaf"]
+    assert fabric.left_out == ["switches without hosts below them: 'spare', 'bare'"]
+    assert read_fabric(DATA / "topology.yaml", GIVEN).left_out == []
+
+
+@pytest.mark.parametrize("name", ["net.json", "net.graphml", "rack.ibnet", "infragraph.yaml"])
+def test_links_up_of_what_is_not_of_slurm_are_refused(name, tmp_path):
+    fabric = read_fabric(RACK)
+    texts = {"net.json": fabric.to_json(), "net.graphml": format_graphml(fabric)}
+    text = texts.get(name) or (DATA / name).read_text()
+    path = written(text, tmp_path, name)
+    assert read_fabric(path).nodes
+    with pytest.raises(TopologyError, match="--links-up: is for a topology of Slurm; got"):
+        read_fabric(path, FabricSupplement(links_up=2))
+
+
 # ---------------------------------------------------------------------------------- InfraGraph
 
 
@@ -403,6 +428,17 @@ def test_an_edge_of_all_with_all(tmp_path):
     text = (DATA / "infragraph.yaml").read_text().replace("one2one", "many2many", 1)
     fabric = read_fabric(written(text, tmp_path, "infra.yaml"))
     assert Counter(cable.ends for cable in fabric.cables)["host.0", "leaf.0"] == 2
+
+
+@pytest.mark.parametrize("suffix", ["json", "graphml"])
+def test_a_bandwidth_beside_links_that_must_say_theirs_is_refused(suffix, tmp_path):
+    fabric = read_fabric(RACK)
+    text = fabric.to_json() if suffix == "json" else format_graphml(fabric)
+    with pytest.raises(TopologyError) as caught:
+        read_fabric(written(text, tmp_path, f"net.{suffix}"), GIVEN)
+    (problem,) = caught.value.problems
+    assert (problem.path, caught.value.source) == ("--link-bandwidth", "command line")
+    assert "each link" in problem.remedy
 
 
 # -------------------------------------------------------------------------------- there and back
@@ -540,6 +576,22 @@ def test_export_of_a_shipped_machine_and_of_files(to, here):
     assert main(["machine", "export", str(RACK), "--to", to, "--out", f"b{out}"]) == 0
     for name in (out, f"b{out}"):
         assert main(["machine", "import", name, "--out", f"{name}.c.json"]) == 0
+
+
+def test_a_bandwidth_that_infiniband_does_not_have_is_missed_with_a_note(here, capsys):
+    text = (
+        read_fabric(RACK)
+        .to_json()
+        .replace("25 GB/s", "26 GB/s", 2)
+        .replace("25 GB/s", "27 GB/s", 1)
+    )
+    (here / "net.json").write_text(text)
+    assert main(["machine", "export", "net.json", "--to", "ibsim", "--out", "a.net"]) == 0
+    note = "cables whose rate is not in the file, as no rate of InfiniBand has it: 3 (26 GB/s, 27"
+    assert note in capsys.readouterr().err
+    assert main(["machine", "export", "net.json", "--to", "json", "--out", "a.json"]) == 0
+    assert main(["machine", "export", str(RACK), "--to", "ibsim", "--out", "b.net"]) == 0
+    assert "not in the file" not in capsys.readouterr().err
 
 
 def test_the_sample_files_are_described():

@@ -224,6 +224,22 @@ def test_a_sweep_over_q_names_strategy_and_schedule_of_each_line():
     assert list(faults(figure)) == []  # ticks at 0.1 and 0.11 would touch
 
 
+@pytest.mark.parametrize(
+    ("label", "names"),
+    [
+        ("mine", ["mine, num samples 1281167", "mine, num samples 1281168"]),
+        ("{} GPUs", ["num samples 1281167", "num samples 1281168"]),
+    ],
+)
+def test_lines_that_a_label_does_not_tell_apart_are_all_drawn(label, names):
+    """A label of the user's own says nothing about the samples, whose first six digits are one."""
+    axes = [axis(name, name, numbers=True) for name in ("world_size", "num_samples")]
+    pairs = [(ranks, samples) for samples in (1281167, 1281168) for ranks in (8, 16)]
+    columns = dict(zip(("world_size", "num_samples"), zip(*pairs, strict=True), strict=True))
+    figure = swept([label.format(ranks) for ranks, _ in pairs], axes, **columns)
+    assert [t.get_text() for t in figure.legends[0].get_texts()] == names
+
+
 def test_a_sweep_shows_another_measure_and_leaves_out_0_where_values_lie_close():
     ranks = axis("world_size", "world_size", numbers=True)
     of = pd.DataFrame({"label": ["a", "b"], "world_size": [8, 16], "epoch": 2, "seeds": 1})

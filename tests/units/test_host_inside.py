@@ -188,6 +188,19 @@ def test_a_scenario_includes_it(tmp_path, capsys):
     assert "FILE: shows the inside of a host" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("before", ["", "\n", "\n\n  \n", "one line\n\n", "$ cat topology.xml\n\n"])
+@pytest.mark.parametrize("head", ["", "<?xml version='1.0'?>\n", "<?xml version='1.0'?>"])
+def test_a_fault_of_the_xml_has_its_line_in_the_file(before, head, tmp_path):
+    text = before + head + dump()
+    assert read(text, tmp_path) == read(dump(), tmp_path)
+    damaged = text.replace("</gpu>", "<gpu>", 1)
+    with pytest.raises(TopologyError) as caught:
+        read(damaged, tmp_path)
+    # the pci element that ends behind it finds another one open
+    line = damaged[: damaged.index("<gpu>")].count("\n") + 2
+    assert caught.value.problems[0].path == f"line {line}"
+
+
 def test_a_file_of_something_else_is_no_host(tmp_path):
     assert read("SwitchName=a Nodes=n[0-3]\n", tmp_path) is None
     path = tmp_path / "host.xml"

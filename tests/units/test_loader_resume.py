@@ -303,6 +303,29 @@ def test_what_a_scenario_reads_from_is_what_takes_time():
     assert uneven == exactly(6.0)  # the client of the host that reads most
 
 
+def test_threads_of_a_worker_share_its_cable_however_few_requests_there_are():
+    """A cable of 1 GB/s, and 1 ms to open a file. One request of 80 MB has the cable to itself:
+    1 + 80 ms. 4 requests of 20 MB are in flight by the 2 x 8 threads at once, over the cables of
+    two workers: 1 + 40 ms. 32 requests are two on each thread: 2 + 40 ms."""
+    scenario = small(
+        world_size=1,
+        cluster__host__hcas=4,
+        cluster__topology__link_bandwidth="1 GB/s",
+        cluster__parallel_file_system__read_bandwidth="1 TB/s",
+        cluster__parallel_file_system__open_rate="1 M/s",
+        cluster__parallel_file_system__latency="1 ms",
+        workload__exchange="global_shuffle:source=pfs",
+        workload__loader={"workers": 2, "prefetch": 4, "threads": 8},
+    )
+    costs = costs_of_scenario(scenario, 1)
+    seconds = [
+        costs.least_seconds_evenly(requests, 80e6, Readers(1, 1, 2, 1)) for requests in (1, 4, 32)
+    ]
+    assert seconds == exactly([0.081, 0.041, 0.042])
+    alone = costs.least_seconds(np.array([4.0]), np.array([80e6]), Readers(1, 1, 2, 1), np.ones(1))
+    assert alone == exactly(0.081)  # a worker that is at work alone has one cable
+
+
 def test_a_scenario_says_who_reads_and_from_what():
     """A client has less bandwidth where there are more of them."""
     curve = {"points": {1: "1 GB/s", 2: "0.5 GB/s"}}

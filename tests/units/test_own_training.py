@@ -23,7 +23,9 @@ from simshuffle.study import executors
 from simshuffle.study.standing import Standing
 from simshuffle.study.study import Result
 from simshuffle.train import EmulatedRun, cell, emulate, train_study
+from simshuffle.train.cell import OwnTraining
 from simshuffle.train.emulate import train_materials
+from simshuffle.train.own import mark_of
 from simshuffle.train.sources import DatasetSource
 from simshuffle.train.training import Training, TrainingOptions
 from tests.drawn import laid_out
@@ -386,3 +388,16 @@ def test_rows_of_tensors_are_the_items_one_by_one():
     ):
         assert one.dtype == other.dtype
         assert torch.equal(one, other)
+
+
+def test_weights_of_every_type_tell_trainings_apart():
+    """numpy has no bfloat16."""
+    train = DatasetSource(tensors(), name="train")
+    marks = set()
+    for bias in (0.0, 1.0):
+        net = network().to(torch.bfloat16)
+        with torch.no_grad():
+            list(net.parameters())[-1].fill_(bias)
+        custom = OwnTraining(network, tensors(), tensors(), F.cross_entropy, None)
+        marks.add(mark_of(net, custom, train, train))
+    assert len(marks) == 2

@@ -22,7 +22,7 @@ from simshuffle.studies.presentation.page_parts import (
     notes_section,
     warning_section,
 )
-from simshuffle.studies.presentation.page_runs import _exchange_over_ranks
+from simshuffle.studies.presentation.page_runs import _exchange_over_ranks, sections
 from simshuffle.studies.presentation.page_vega import panel_specs
 from tests.small import small
 
@@ -85,6 +85,30 @@ def test_iterations_that_stand_for_others_count_as_often(folders):
     )
     for once, both in zip(plain, weighted, strict=True):
         assert both == pytest.approx([2 * value for value in once], rel=0.01)
+
+
+def test_runs_whose_seeds_differ_each_have_their_own_first_seed():
+    """Two documents, of the seeds 5 and 6, and 7 and 8: both runs are in the tables of the
+    exchange, and both stage 160 samples of 100 kB, with each of their seeds."""
+    settings = {"workload__dataset__num_samples": 160, "workload__jitter__read": 0.2}
+    partial = "partial_local_shuffle:exchange_fraction=0.3"
+    documents = [
+        small(**settings, seed=seed, world_size=size, workload__exchange=partial)
+        for seed, size in ((5, 8), (7, 4))
+    ]
+    result = run(documents, seeds=2)
+    names = list(result.meta["runs"])
+    assert len(names) == 2
+    bodies = {section.title: section.body for section in sections(result, {})}
+    captions = r"<table><caption>.*?</table>"
+    tail = re.findall(captions, bodies["The tail of the exchange"], re.DOTALL)
+    assert len(tail) == 2 and all(name in table for table in tail for name in names)
+    (storage,) = (
+        table
+        for table in re.findall(captions, bodies["Storage and caches"], re.DOTALL)
+        if "Storage of a host" in table
+    )
+    assert storage.count("16 MB") == 2
 
 
 class Elements(HTMLParser):

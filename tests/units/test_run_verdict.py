@@ -144,6 +144,37 @@ def test_of_two_swept_numbers_the_one_with_more_values_is_compared_across():
     ]
 
 
+def test_runs_without_the_swept_number_are_ranked_by_themselves():
+    """Of two documents only one sweeps the rate: local halves from 20 s to 10 s, and the two
+    runs of the other, 30 s and 15 s, have no rate to be compared at."""
+    swept = [
+        (f"local @8 open_rate={rate}", 8, of, 0.0) for rate, of in (("12k/s", 20), ("25k/s", 10))
+    ]
+    fixed = [("global-pfs @8", 8, 30.0, 0.0), ("partial @8", 8, 15.0, 0.0)]
+    local = (
+        "8 ranks: local takes 20 s at open_rate 12k/s and 10 s at 25k/s an epoch; no other value is"
+        " within 1 % of the best."
+    )
+    assert answer(*swept, *fixed, inputs=[RATES]) == [
+        local,
+        "8 ranks: partial is fastest, 15 s an epoch; global-pfs takes 2 times as long.",
+    ]
+    alone = answer(*swept, ("local @16", 16, 10.0, 0.0), inputs=[RATES])
+    assert alone == [local, "16 ranks: local takes 10 s an epoch, 6,400 samples/s."]
+
+
+def test_the_slowest_run_is_found_where_no_run_has_the_swept_number():
+    """At 16 ranks nothing is swept: global-pfs takes 3 s of reading longer than local."""
+    table = epochs(
+        *((f"local @8 open_rate={rate}", 8, 9.0, 0.0) for rate in ("12k/s", "25k/s")),
+        *(("local @16", 16, 5.0, 0.0), ("global-pfs @16", 16, 8.0, 0.0)),
+    )
+    scales = scales_of(warm_epochs(table, None), [RATES])
+    causes = Causes({"local @16": {"I/O": 1.0}, "global-pfs @16": {"I/O": 4.0}})
+    said = list(causes.explain_time(scales))
+    assert said == ["Why: what global-pfs takes longer on 16 ranks is reading."]
+
+
 def test_words_that_are_swept_tell_competitors_apart():
     kinds = SweptInput("kind", {"ring": None, "tree": None})
     rows = ("local @8 kind=ring", 8, 5.0, 0.0), ("local @8 kind=tree", 8, 6.0, 0.0)

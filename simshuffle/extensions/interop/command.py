@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as json_text
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -254,7 +255,11 @@ def export(
     force: Force = False,
 ) -> None:
     """Write the network of NAME for another tool."""
-    from simshuffle.extensions.interop.exports.export import NETWORKS, format_of
+    from simshuffle.extensions.interop.exports.export import (
+        NETWORKS,
+        describe_loss,
+        format_of,
+    )
     from simshuffle.extensions.interop.fabrics.network_fabric import fabric_of_network
     from simshuffle.job.scenario.scenario import machine_of
 
@@ -268,7 +273,8 @@ def export(
         machine_of(source).sketch(), source
     )
     (path,) = write_files(out.parent, {out.name: NETWORKS[to](fabric)})
-    print_fabric(fabric)
+    notes = [*fabric.warnings, *describe_loss(to, fabric)]
+    print_fabric(replace(fabric, warnings=notes))
     typer.echo(f"Written: {path}")
 
 

@@ -230,7 +230,8 @@ def _link_problems(a: str, b: str, data: dict[str, Any], path: str) -> list[Prob
 
 def _component_problems(cabling: Cabling, path: str) -> list[Problem]:
     """Return the problem of a network in several components, or of groups of switches
-    that only other nodes join; an empty list if there is none.
+    that only hosts, other nodes or switches of tier 'storage' join; an empty list if
+    there is none.
     """
     component = cabling.components(np.ones(len(cabling.names), bool))
     if component.any():
@@ -247,12 +248,17 @@ def _component_problems(cabling: Cabling, path: str) -> list[Problem]:
         description = f"{len(components)} separate parts; cut off: {cut_off_nodes}"
         rule = "every host must reach every other"
         return [Problem(path, rule, description, "Add the missing links.")]
+    # no route leads through the switch of a storage system (`SwitchGraph.is_transit`)
     switches = cabling.nodes_of_kind("switch")
-    is_switch = np.isin(np.arange(len(cabling.names)), switches)
-    num_planes = len(np.unique(cabling.components(is_switch)[switches]))
+    switches = switches[np.array(cabling.tiers)[switches] != "storage"]
+    is_transit = np.isin(np.arange(len(cabling.names)), switches)
+    num_planes = len(np.unique(cabling.components(is_transit)[switches]))
     if num_planes <= 1:
         return []
-    rule = "every switch must reach every other without passing through a host"
+    rule = (
+        "every switch must reach every other without passing through a host or a"
+        " switch of tier 'storage'"
+    )
     description = f"{num_planes} separate groups of switches"
     return [Problem(path, rule, description, "Link the groups, or leave one out.")]
 

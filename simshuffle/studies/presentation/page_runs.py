@@ -4,7 +4,7 @@ the exchange.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -157,8 +157,7 @@ def _network_section(result: Result, runs: Mapping[str, Scenario]) -> Section:
     notes = []
     links = links_of_whole_epochs(result.tables["links"], epochs)
     if "seed" in links:
-        first = links.groupby(links["run"].astype(str))["seed"].transform("min")
-        links = links[links["seed"] == first]
+        links = _rows_of_first_seeds(links)
         notes.append("Links are those of the first seed of every run.")
     machines: dict[
         str, list[str]
@@ -257,7 +256,7 @@ def _tail_section(result: Result) -> Iterator[Section]:
     """Yield the section on how ranks differ in the exchange, if any run has one.
 
     Exchange outside of all iterations (iteration 0) is left out of the chart and of the
-    table over iterations. Of several seeds the lowest in the result counts. Without a
+    table over iterations. Of several seeds the first of each run counts. Without a
     timeline there is no table over ranks.
     """
     iterations = result.tables["iterations"]
@@ -267,9 +266,7 @@ def _tail_section(result: Result) -> Iterator[Section]:
     if exchange_rows.empty:
         return
     if "seed" in exchange_rows:
-        exchange_rows = exchange_rows[
-            exchange_rows["seed"] == exchange_rows["seed"].min()
-        ]
+        exchange_rows = _rows_of_first_seeds(exchange_rows)
     body = _exchange_by_iteration(exchange_rows)
     kept_timeline = timeline_of(result.meta)
     over_ranks = (
@@ -279,7 +276,7 @@ def _tail_section(result: Result) -> Iterator[Section]:
         "exchange: the loop works for it or waits for its own messages; wait_exchange: for other"
         " ranks at a barrier; exchange_hidden: messages travel while it does something else."
     )
-    seeds = ["Of the first seed."] if "seed" in iterations else []
+    seeds = ["Of the first seed of every run."] if "seed" in iterations else []
     parts: list[str | Table] = [
         explanation,
         *seeds,
@@ -287,6 +284,12 @@ def _tail_section(result: Result) -> Iterator[Section]:
         _exchange_of_slowest(exchange_rows),
     ]
     yield Section("The tail of the exchange", body + html_tables(parts))
+
+
+def _rows_of_first_seeds(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of the lowest seed of each run; runs may have other seeds."""
+    first_seeds = rows.groupby(rows["run"].astype(str))["seed"].transform("min")
+    return rows[rows["seed"] == first_seeds]
 
 
 def _exchange_by_iteration(rows_of_exchange: pd.DataFrame) -> str:
@@ -333,13 +336,17 @@ def _exchange_over_ranks(result: Result, kept_timeline: KeptRanks) -> Table:
 
     Each epoch has a row for each phase, and one for `_SHOWN`, their sum per rank; rows
     of 0 s are left out. Iterations that stand for others count as often. Only ranks of
-    the timeline with any exchange count, and only the lowest seed.
+    the timeline with any exchange count, and only the first seed of each run.
     """
     keys = ["run", "epoch", "phase", "rank"]
     sources = result.tables["sources"]
-    seed = sources["seed"].min() if "seed" in sources else 0
-    pieces = exchange_phases(result)
-    phases = pd.concat([piece[piece["seed"] == seed] for piece in pieces])
+    pieces: Iterable[pd.DataFrame] = exchange_phases(result)
+    if "seed" in sources:
+        first_seeds = sources.groupby(sources["run"].astype(str))["seed"].min()
+        pieces = (
+            piece[piece["seed"] == piece["run"].map(first_seeds)] for piece in pieces
+        )
+    phases = pd.concat(pieces)
     sums = phases.groupby(keys, sort=False)["seconds"].sum()
     which_ranks = "all ranks" if kept_timeline == "full" else "a sample of ranks"
     table = new_table(
@@ -411,8 +418,8 @@ def _format_milliseconds(seconds: float) -> str:
 def _storage_section(result: Result, averages: Means) -> Section:
     """Return the section of bytes by source, and of each run's storage and staging.
 
-    Bytes are means over seeds; staged bytes, and those written to SSDs, are sums over
-    epochs. Without a byte read there is no chart.
+    Bytes are means over the seeds of a run; staged bytes, and those written to SSDs, are
+    sums over epochs. Without a byte read there is no chart.
     """
     body = ""
     if chart := charts.chart_sources(averages):
@@ -423,10 +430,13 @@ def _storage_section(result: Result, averages: Means) -> Section:
         ["hosts", "storage of a host", "staging", "staged", "written to SSDs"],
     )
     sources = result.tables["sources"]
-    sums = sources.groupby(sources["run"].astype(str))[
-        ["nbytes_staged", "nbytes_ssd_written"]
-    ]
-    per_seed = sums.sum() / (sources["seed"].nunique() if "seed" in sources else 1)
+    sources_by_run = sources.groupby(sources["run"].astype(str))
+    sums = sources_by_run[["nbytes_staged", "nbytes_ssd_written"]].sum()
+    per_seed = (
+        sums.div(sources_by_run["seed"].nunique(), axis=0)
+        if "seed" in sources
+        else sums
+    )
     for run, facts in result.meta["runs"].items():
         stored = float(facts["storage_per_host_nbytes"])
         staging = float(facts["staging_s"])

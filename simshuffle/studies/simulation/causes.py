@@ -263,7 +263,7 @@ def _find_slowest_pair(scale: Scale) -> tuple[Row, Row]:
     that fastest run.
 
     The two are compared at one swept number where several runs are compared, else over
-    all its values. A lone run is both. Rows whose number is NaN are left out.
+    all its values. A lone run is both.
     """
     is_contest = scale.across and len(scale.names) > 1
     groups = scale.rows.groupby("x") if is_contest else [(None, scale.rows)]

@@ -63,7 +63,7 @@ class Scale:
     # tells competitors of a scale apart, and is the same at all values of ``across``), epoch_s and
     # half (s for as many samples as the longest epoch has; half its interval, 0 for none),
     # samples_per_s, strategy, exchange_fraction, and with ``across`` x and x_text, its values: the
-    # number, NaN where a run has none, and the text
+    # number, which every run has, and the text
     rows: pd.DataFrame
     across: str = ""  # name of the swept number within the scale; '' for none
     same_samples: bool = True  # true if all epochs have as many samples
@@ -214,7 +214,7 @@ def scales_of(rows: pd.DataFrame, inputs: Sequence[SweptInput]) -> list[Scale]:
     values is ``across``: its values are compared within a scale. Where no group has two
     of its values, there is no ``across``, and its values are conditions, too. A number
     with one value in ``rows`` is no condition. Runs whose name does not say a number
-    form groups of their own.
+    form groups of their own; those without a value of ``across`` follow those with one.
 
     Args:
         rows: of `warm_epochs`.
@@ -241,10 +241,19 @@ def scales_of(rows: pd.DataFrame, inputs: Sequence[SweptInput]) -> list[Scale]:
             [*keys, f"value {across.name}"],
             None,
         )  # values that are taken together
-    return [
-        _build_scale(group, keys[1:], across)
-        for _, group in rows.groupby(keys, sort=True, dropna=False)
-    ]
+    scales = []
+    for _, group in rows.groupby(keys, sort=True, dropna=False):
+        if across is None:
+            scales.append(_build_scale(group, keys[1:], None))
+            continue
+        has_value = group[f"value {across.name}"].notna()
+        parts = ((group[has_value], across), (group[~has_value], None))
+        scales += [
+            _build_scale(part, keys[1:], swept)
+            for part, swept in parts
+            if not part.empty
+        ]
+    return scales
 
 
 def _build_scale(

@@ -62,8 +62,7 @@ def sweep_chart(
 
     Points are means over seeds with their 95 % interval, and with the 90 % interval
     where there are columns `LOW` and `HIGH`. At most `MAX_LINES` lines are drawn; the
-    title says so. Rows that are NaN on an axis are left out. Of lines with one name only
-    the last is drawn.
+    title says so. Rows that are NaN on an axis are left out.
 
     Args:
         summary: the summary of the sweep: label, the columns of ``axes``, `SUMMARY`.
@@ -295,18 +294,20 @@ def _rows_by_line(
     """Return the rows of each line of the figure, by the name of the line.
 
     The name is the words that its labels share, else the values of its axes, else ' '.
-    Of several lines with one name only the last is returned.
+    Lines whose labels share the same words have both in their names.
     """
     names = [axis["name"] for axis in axes if axis["name"] != across]
     groups = (
         list(table.groupby(names, sort=False, dropna=False)) if names else [((), table)]
     )
-    return {
-        _common_name(rows, across)
-        or ", ".join(map(_axis_text, names, values))
-        or " ": rows
-        for values, rows in groups
-    }
+    common_names = [_common_name(rows, across) for _, rows in groups]
+    lines: dict[str, pd.DataFrame] = {}
+    for common_name, (values, rows) in zip(common_names, groups, strict=True):
+        words = [common_name] if common_name else []
+        if common_names.count(common_name) > 1 or not common_name:
+            words += map(_axis_text, names, values)
+        lines[", ".join(words) or " "] = rows
+    return lines
 
 
 def name_without(run: str, across: str, value: Any) -> str:
@@ -341,7 +342,7 @@ def _axis_text(name: str, value: Any) -> str:
     """Return the last part of the name of an axis and its value: 'batch size 32'."""
     is_number = isinstance(value, int | float | np.number)
     words = name.rsplit(".", 1)[-1].replace("_", " ")
-    return f"{words} {value:g}" if is_number else f"{words} {value}"
+    return f"{words} {value:.15g}" if is_number else f"{words} {value}"
 
 
 def _positioned_rows(

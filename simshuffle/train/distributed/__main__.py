@@ -31,7 +31,10 @@ FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 130
 
 
 def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    """Parse the command line ``argv``; None stands for the arguments of the process."""
+    """Parse the command line ``argv``; None stands for the arguments of the process.
+
+    A wrong command line ends the process with status 2, and ``--help`` with 0.
+    """
     parser = argparse.ArgumentParser(
         prog="simshuffle.train.distributed", description=__doc__
     )
@@ -128,9 +131,10 @@ def _run_study(options: argparse.Namespace, device: torch.device) -> None:
         device: the device on which this rank trains.
 
     Raises:
-        InputError: an option or the study is wrong, the ranks' studies differ, or the
-            result folder holds anything else or cannot be written.
-        ExchangeError: samples could not be exchanged.
+        InputError: an option or the study is wrong, the ranks' studies differ, or a run
+            cannot be trained.
+        ExchangeError: samples could not be exchanged; or on all ranks, if the result
+            folder holds anything else or cannot be written.
     """
     ranks = RankGroup.current()
     values: dict[str, Any] = {"world_size": ranks.world_size}

@@ -111,7 +111,7 @@ def check_arguments_equal(
 
 
 def read_weights(weights: ArrayLike, num_samples: int) -> Floats:
-    """Return the weights (N,) by which samples are drawn, as numbers.
+    """Return the weights (N,) by which samples are drawn, as float64; zeros pass.
 
     Raises:
         InputError: there is not one for each sample, or one is negative or not finite.
@@ -133,6 +133,9 @@ def loader_difference(
 ) -> str:
     """Return in what ``loader`` differs from its scheduler, which then counts other
     iterations; '' if in nothing.
+
+    Of a loader without a batch_size, as with a batch sampler of its own, only the
+    sampler is compared.
 
     Raises:
         InputError: the loader does not use the scheduler's ``sampler``.
@@ -171,7 +174,7 @@ def steps_done(steps: int | None, counted: int, sampler: ShardSampler) -> int:
     """Return how many iterations were done since the epoch was scheduled.
 
     Args:
-        steps: as the caller gives them; None for those ``counted``.
+        steps: as the caller gives them, returned unchecked; None for those ``counted``.
         counted: by the scheduler's calls.
         sampler: says whether samples were taken.
 
@@ -194,7 +197,7 @@ def check_remaining_weights(
     state: EpochState, current: Epochs, *, weighted: bool
 ) -> None:
     """Raise InputError if the rest of an epoch that is drawn by weights would go to
-    other ranks.
+    another number of ranks, or to batches of another size.
 
     Args:
         state: saved by the ranks that began the epoch.

@@ -42,7 +42,7 @@ class EpochExchange:
         transport: carries the messages.
         iterations: of the epoch.
         first: the first iteration to carry out; samples that were received before it
-            are read from the source again.
+            are read from the source again, at once.
 
     Attributes:
         next: the iteration whose messages are begun next.
@@ -77,6 +77,11 @@ class EpochExchange:
     def begin(self) -> Pair:
         """Begin the messages of the next iteration, without waiting; return their
         requests, none after the last iteration.
+
+        With barriers, all ranks wait for each other here.
+
+        Raises:
+            ExchangeError: the backend failed, as where a peer is gone.
         """
         self.num_begun += 1
         if self.next >= self.iterations:
@@ -90,6 +95,9 @@ class EpochExchange:
 
     def finish(self, sends: list[Transfer], receives: list[Transfer]) -> None:
         """Wait for the requests that `begin` returned, and store the received samples.
+
+        With barriers, all ranks wait for each other at the end. Empty lists are nothing
+        to wait for. A sample that is damaged or cannot be stored is noted only.
 
         Raises:
             ExchangeError: a peer is gone.
@@ -121,7 +129,10 @@ class EpochExchange:
             self.finish(*self._under_way[0])
 
     def finish_all(self) -> None:
-        """Carry out the remaining iterations of the plan, and wait for all messages."""
+        """Carry out the remaining iterations of the plan, and wait for all messages.
+
+        Each is counted in ``num_begun``. Errors as of `begin` and `finish`.
+        """
         self.finish_under_way()
         while self.next < self.iterations:
             self.begin()
@@ -135,7 +146,8 @@ class EpochExchange:
         epoch. Where a peer is gone nothing is removed, as the others may have gone on.
 
         Raises:
-            ExchangeError: on all ranks, if something has not arrived on one.
+            ExchangeError: on all ranks, if something has not arrived on one, with the
+                first three problems of each; or if a sent sample cannot be removed.
         """
         text = "; ".join(self._problems[:3])
         unnamed = len(self._problems) - 3
@@ -158,7 +170,9 @@ class EpochExchange:
         run_collectively(self.ranks, self._remove_sent)
 
     def _read_from_source(self, first: int) -> None:
-        """Store the samples that this rank received in iterations before ``first``."""
+        """Read from the source and store the samples that this rank received in
+        iterations before ``first``; note a problem of each that fails.
+        """
         to_this_rank = self.plan.moving & (self.plan.target == self.ranks.rank)
         is_earlier = (self.plan.iteration < first)[:, None]
         for sample in self.plan.sample[to_this_rank & is_earlier]:
@@ -179,8 +193,8 @@ class EpochExchange:
             self.dataset.store.remove(int(sample))
 
     def _payload(self, sample: int) -> bytes:
-        """Return the bytes to send of a sample; zeros if it cannot be read, which the
-        receiver refuses.
+        """Return the bytes to send of a sample; if it cannot be read or has changed,
+        note a problem, and return as many zeros, which the receiver refuses.
         """
         try:
             content = self.dataset.to_payload(
@@ -220,6 +234,8 @@ def stage_shard(
 ) -> Manifest | None:
     """Copy to local storage the samples that a ``strategy`` keeps there. Collective.
 
+    Nothing is copied for a strategy that keeps none on an SSD.
+
     Args:
         dataset: of this rank.
         strategy: keeps on an SSD its rank's samples, all samples, or none.
@@ -228,6 +244,10 @@ def stage_shard(
 
     Returns:
         Sizes and checksums of all samples; None unless every rank keeps its own.
+
+    Raises:
+        InputError: the samples do not fit.
+        ExchangeError: a rank could not read or store a sample.
     """
     if strategy.tier != "ssd":
         return None
@@ -277,7 +297,8 @@ def check_shards(
 
 
 def faults(samples_on: list[Ints64], owner: Ints) -> list[str]:
-    """Return what is wrong with the shards, as texts.
+    """Return what is wrong with the shards, as texts: foreign, missing, repeated and
+    misplaced samples; an empty list if nothing is.
 
     Args:
         samples_on: samples that each rank holds.

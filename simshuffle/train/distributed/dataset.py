@@ -114,7 +114,11 @@ class ShardDataset(Dataset[Any]):
 
     @property
     def store(self) -> Store:
-        """The local storage of this rank, made, with its folder, at the first use."""
+        """The local storage of this rank, made, with its folder, at the first use.
+
+        Raises:
+            InputError: the folder holds something else, or cannot be made.
+        """
         if self._store is None:
             self._store = (
                 MemoryStore() if self._folder is None else FolderStore(self._folder)
@@ -124,6 +128,10 @@ class ShardDataset(Dataset[Any]):
     def owner(self) -> Ints:
         """Return (N,) int32, the rank of each sample before the first epoch; equal on
         all ranks.
+
+        Raises:
+            InputError: the partition needs labels, and there are none; or the samples
+                cannot be divided so.
         """
         random = self.partition.kind == "random"
         targets = np.zeros(len(self), np.int64) if random else self.targets()
@@ -159,7 +167,7 @@ class ShardDataset(Dataset[Any]):
 
         Raises:
             InputError: they do not fit; the storage is then empty.
-            ExchangeError: a rank could not read or write one.
+            ExchangeError: a rank could not make its storage, or read or write a sample.
         """
 
         def clear() -> None:
@@ -178,7 +186,8 @@ class ShardDataset(Dataset[Any]):
         """Raise InputError if the shards of all ranks that share a device do not fit on
         it. Collective.
 
-        Sizes are those of `nbytes`; ``reserve`` as of `stage`.
+        Sizes are those of `nbytes`, an estimate; ``reserve`` is a fraction of them.
+        Ranks that store in memory are not checked.
         """
         space = self.store.free_space()
         # all ranks gather, also those that store in memory
@@ -209,7 +218,7 @@ class ShardDataset(Dataset[Any]):
 
     def unstage(self) -> None:
         """Remove this rank's samples, and its folder, from local storage; items come
-        from ``source`` again.
+        from ``source`` again. Not collective.
         """
         if self._store is not None:
             self._store.close()
@@ -240,7 +249,7 @@ class ShardDataset(Dataset[Any]):
         return content
 
     def from_payload(self, received: bytes, payload: Payload) -> bytes:
-        """Return the bytes to store of a received sample."""
+        """Return the bytes to store of a received sample: here as they came."""
         return received
 
 
@@ -278,12 +287,16 @@ class ShardSampler(Sampler[int]):
         self._next = self.begin = self.place = begin
 
     def __len__(self) -> int:
-        """Return the samples of an epoch, or of its rest."""
+        """Return how many samples of the epoch, or of its rest, the next iterator
+        yields; before the first epoch, those of a whole one.
+        """
         return len(self.order) - self._next if self._has_order else self._length
 
     def __iter__(self) -> Iterator[int]:
         """Return an iterator over sample numbers, or raise InputError if no epoch is
         scheduled.
+
+        A second iterator of the epoch begins where the first one began.
         """
         order = self._current_order()
         self.begin = self.place = self._next
@@ -297,7 +310,9 @@ class ShardSampler(Sampler[int]):
         return count_samples()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return 'version', 'order' as a checksum, and 'place', the position."""
+        """Return 'version', 'order' as a checksum, and 'place', the position; raise
+        InputError if no epoch was scheduled.
+        """
         return {
             "version": VERSION,
             "order": checksum(self._current_order()),
@@ -309,7 +324,8 @@ class ShardSampler(Sampler[int]):
         ranks.
 
         Raises:
-            InputError: the state is of another version or order.
+            InputError: the state is of another version or order, or no epoch was
+                scheduled.
         """
         expected = {"version": VERSION, "order": checksum(self._current_order())}
         for name, value in expected.items():
@@ -371,6 +387,9 @@ def draw_by_weight(
 class Manifest:
     """Sizes and checksums of all samples that were staged, in the form in which they
     are sent; the same on every rank.
+
+    Making one is collective. It reads all samples of this rank from local storage, and
+    raises ExchangeError on all ranks if one cannot.
 
     Attributes:
         sizes: (N,) int64, bytes.

@@ -75,14 +75,17 @@ class RankGroup:
         return cls(dist.get_rank(), dist.get_world_size(), str(backend), device)
 
     def barrier(self) -> None:
-        """Wait until all ranks are here."""
+        """Wait until all ranks are here; raise ExchangeError if the backend fails."""
         with self.report_failures("a barrier"):
             dist.barrier()
 
     def gather(self, values: NDArray[np.generic]) -> list[NDArray[np.generic]]:
         """Return the ``values`` (n,) of every rank, by rank. Collective.
 
-        n may differ among ranks, the type must not.
+        n may differ among ranks, the type must not. The arrays cannot be written to.
+
+        Raises:
+            ExchangeError: the backend failed, as where a peer is gone.
         """
         raw = np.frombuffer(np.ascontiguousarray(values).tobytes(), np.uint8)
         with self.report_failures("gathering from all ranks"):
@@ -253,8 +256,8 @@ def run_collectively(ranks: RankGroup, action: Callable[[], None]) -> None:
     """Run ``action`` on this rank; all ranks then raise ExchangeError if it failed on
     one. Collective.
 
-    Failures are OSError, ValueError, TypeError and errors of this package; any other
-    is raised here at once.
+    Failures are OSError, ValueError, TypeError and errors of this package, InputError
+    too; any other is raised here at once.
     """
     problem = ""
     try:

@@ -16,7 +16,7 @@ from torch.utils.data import Dataset
 
 from simshuffle.errors import refuse
 from simshuffle.spec.arrays import Ints
-from simshuffle.train.data_files import ENDINGS, UNREADABLE
+from simshuffle.train.data_files import ENDINGS, UNREADABLE, to_eight_bits
 from simshuffle.train.distributed.dataset import Payload, ShardDataset
 from simshuffle.train.distributed.group import RankGroup
 from simshuffle.train.partition import Partition
@@ -28,6 +28,11 @@ _HEAD = 8
 class _FileTree(Dataset[bytes]):
     """The files of a tree as bytes, class number and content, numbered class by class
     in the order of names.
+
+    Args:
+        root: the tree.
+        classes: names of the folders in ``root``, by class number.
+        files: class number and path in the class folder, of each sample.
     """
 
     def __init__(
@@ -93,7 +98,8 @@ class ImageFolder(ShardDataset):
         return self._tree.classes
 
     def __getitem__(self, sample: int) -> Any:
-        """Return (image, class number) of a sample.
+        """Return (image, class number) of a sample; the image is what ``transform``
+        makes of it, if one was given.
 
         Raises:
             InputError: the sample is not staged on this rank, or its file is not an
@@ -120,8 +126,11 @@ class ImageFolder(ShardDataset):
         return [self._tree.path(int(sample)).stat().st_size + 4 for sample in samples]
 
     def to_payload(self, content: bytes, payload: Payload) -> bytes:
-        """Return the bytes to send: the file's bytes; or class, width, height and
-        pixels, if 'decoded'.
+        """Return the bytes to send: as stored; or class, width, height and RGB pixels,
+        if 'decoded'.
+
+        Raises:
+            InputError: the file is not an image that can be decoded.
         """
         if payload == "encoded":
             return content
@@ -152,9 +161,14 @@ class ImageFolder(ShardDataset):
 
 
 def _decode_image(content: bytes) -> Image.Image:
-    """Return the image of a file's ``content``, as RGB."""
+    """Return the image of a file's ``content``, as RGB; raise one of `UNREADABLE` if it
+    is no image.
+
+    Transparency is dropped, and 16-bit grey becomes its upper byte.
+    """
     with Image.open(io.BytesIO(content)) as image:
-        return image.convert("RGB")
+        # by way of RGBA, because a palette with transparency cannot become RGB at once
+        return to_eight_bits(image).convert("RGBA").convert("RGB")
 
 
 def _read_tree(root: Path, ranks: RankGroup) -> _FileTree:
@@ -186,12 +200,23 @@ def _read_tree(root: Path, ranks: RankGroup) -> _FileTree:
 def _list_tree(root: Path) -> dict[str, Any]:
     """Return the names of the 'classes', and the 'files' as (class number, path in its
     folder).
+
+    Folders in ``root`` whose names begin with a dot are no classes. Files that do not
+    end as images do are left out. If a class has no images, there is only a 'problem'.
     """
-    folders = sorted(entry for entry in root.iterdir() if entry.is_dir())
+    folders = sorted(
+        entry
+        for entry in root.iterdir()
+        if entry.is_dir() and not entry.name.startswith(".")
+    )
     files = [
         (label, path.relative_to(folder).as_posix())
         for label, folder in enumerate(folders)
         for path in sorted(folder.rglob("*"))
         if path.suffix.lower() in ENDINGS and path.is_file()
     ]
+    filled = {label for label, _ in files}
+    empty = [folder.name for label, folder in enumerate(folders) if label not in filled]
+    if files and empty:
+        return {"problem": f"{', '.join(empty)} without any"}
     return {"classes": [folder.name for folder in folders], "files": files}

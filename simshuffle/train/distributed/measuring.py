@@ -42,21 +42,21 @@ def clock_marks(
     begin: float, measured: float, bounds: Sequence[Sequence[float]], end: float
 ) -> Floats:
     """Return one array (3 + 8 iterations,) with the clock marks of one rank in an
-    epoch, in s of its own clock.
+    epoch, in s of its own clock: begin, measured and end, then the bounds.
 
     Args:
         begin: when the epoch began.
         measured: when importance was measured.
         bounds: for each iteration, when each of the 7 `PHASES` began, and when the last
             one ended.
-        end: when the last exchange ended.
+        end: when the wait for the last exchange ended.
     """
     return np.concatenate([[begin, measured, end], np.ravel(bounds)])
 
 
 def timeline_rows(epoch: int, marks: Floats) -> list[dict[str, NDArray[Any]]]:
     """Return rows of the timeline, of 0 bytes, given the `clock_marks` (M, n) of all
-    ranks.
+    ranks; times as in the marks. A phase that took no time has no row.
 
     Three tables, each as arrays by column: the measuring of importance, the `PHASES`
     of all iterations, and the wait for the last exchange.
@@ -110,6 +110,8 @@ def iteration_seconds(marks: Floats) -> list[dict[str, float]]:
 def epoch_seconds(marks: Floats) -> tuple[float, float]:
     """Return the times of measuring importance and of the whole epoch, in s, as means
     over ranks; from the `clock_marks` (M, n) of all ranks.
+
+    The epoch includes the measuring, reading, and the wait for the last exchange.
     """
     importance_s = (marks[:, 1] - marks[:, 0]).mean()
     return float(importance_s), float((marks[:, 2] - marks[:, 0]).mean())
@@ -121,6 +123,9 @@ def epoch_seconds(marks: Floats) -> tuple[float, float]:
 class Scorer:
     """Evaluates the network of ``run`` on the samples that its emulation is evaluated
     on.
+
+    Raises:
+        InputError: the network cannot be trained as ``run`` says.
     """
 
     def __init__(
@@ -205,14 +210,14 @@ class TrainedLosses:
 
     def begin(self, samples: Ints) -> None:
         """Begin an epoch; rank r trains on column r of ``samples`` (n, M), -1 being
-        none.
+        none. Recorded losses that were not shared are dropped.
         """
         self._samples = samples
         self._losses = np.zeros(len(samples))
         self._num_recorded = 0
 
     def record(self, losses: Floats) -> None:
-        """Record the losses of the next local batch.
+        """Record the losses (n,) in nats of this rank's next local batch.
 
         Raises:
             InputError: there are more than the epoch has samples.
@@ -234,7 +239,8 @@ class TrainedLosses:
         """Bring the losses of the epoch into the table on all ranks; return False if a
         rank has not recorded all of its samples. Collective.
 
-        Nothing is recorded any more until the next `begin`.
+        Losses of an incomplete record are brought in too. Nothing is recorded any more
+        until the next `begin`.
         """
         parts = ranks.gather(self._losses[: self._num_recorded])
         samples_of_ranks = (self._samples >= 0).sum(axis=0)
@@ -253,7 +259,8 @@ class TrainedLosses:
         nats, and 1 of samples never trained on. Collective.
 
         Raises:
-            InputError: on all ranks, if one has not recorded all of its samples.
+            InputError: on all ranks, if one has not recorded all of its samples of the
+                epoch before.
         """
         if not self.share(ranks):
             rule = f"of all samples of epoch {epoch - 1} must be recorded"
@@ -334,7 +341,8 @@ def shared_importance(
         epoch: for errors.
 
     Raises:
-        InputError: on all ranks, if one has not measured it.
+        InputError: on all ranks, if one has not measured it, or of more or fewer
+            samples than it has.
     """
     importance = np.zeros(len(owner))
     for rank, part in enumerate(

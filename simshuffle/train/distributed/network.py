@@ -46,10 +46,12 @@ def with_batch_norm(
     needs no change on real ranks.
 
     'sync' is over the ranks of ``group``, or all if None. It uses torch's SyncBatchNorm
-    on a GPU; that refuses CPUs, where layers of this package do the same.
+    on a GPU; that refuses CPUs, where layers of this package do the same. 'none' keeps
+    only weight and bias.
 
     Raises:
-        InputError: a layer cannot be changed so; the error names it.
+        InputError: a layer is lazy; or in any mode, another layer than torch's batch
+            norm mixes samples or keeps statistics. The error names the layers.
     """
     check_not_lazy(model)
     if mode == "none":
@@ -131,7 +133,12 @@ class SyncedBatchNorm(ConvertedNorm):
     group: dist.ProcessGroup | None
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
-        """Return ``input`` (n, C, ...), normalised."""
+        """Return ``input`` (n, C, ...), normalised.
+
+        Training is collective, takes statistics over the ranks of the group, and
+        updates the running ones. Evaluation takes the running ones, or, without any,
+        those of this rank's batch.
+        """
         self._check_input_dim(input)
         if not self.training:
             return super().forward(input)
@@ -143,9 +150,11 @@ class SyncedBatchNorm(ConvertedNorm):
         variance = self._sum((centred * centred).sum(other_axes)) / count
         self._track(mean.detach(), variance.detach() * (count / max(count - 1, 1)))
         output = centred * torch.rsqrt(variance + self.eps).view(shape)
-        if self.weight is None:
-            return output
-        return output * self.weight.view(shape) + self.bias.view(shape)
+        if self.weight is not None:
+            output = output * self.weight.view(shape)
+        if self.bias is not None:  # a layer may have a weight alone
+            output = output + self.bias.view(shape)
+        return output
 
     def _sum(self, value: torch.Tensor) -> torch.Tensor:
         """Return the sum of ``value`` over the ranks of the group."""

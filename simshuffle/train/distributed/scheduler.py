@@ -59,8 +59,9 @@ from simshuffle.workload.exchange.states import pack_state, unpack_state
 class Scheduler(TrainingEpochs):
     """Shuffles the samples of a `ShardDataset` between ranks.
 
-    All methods except ``record_losses`` are collective: every rank calls them, in the
-    same order. The samples are staged when it is made.
+    Every rank calls its methods in the same order: they are collective, except
+    ``record_losses``, ``measure_importance`` and ``state_dict``. The samples are staged
+    when it is made. Rank 0 issues the first SimshuffleWarning only.
 
     Args:
         dataset: the samples that are shuffled.
@@ -147,9 +148,10 @@ class Scheduler(TrainingEpochs):
         `clean_local_storage`.
 
         After each batch it waits for the samples of the iteration before and begins to
-        exchange those of this one; with the last batch the epoch ends. After a
-        ``break`` it is still under way: call `clean_local_storage`, on all ranks. Of an
-        epoch that was broken off before a checkpoint, it gives the rest.
+        exchange those of this one, or without overlap waits at once; with the last
+        batch the epoch ends. Nothing is scheduled before the first batch is taken.
+        After a ``break`` it is still under way: call `clean_local_storage`, on all
+        ranks. Of an epoch that was broken off before a checkpoint, it gives the rest.
 
         Args:
             epoch: the one after the last.
@@ -237,7 +239,7 @@ class Scheduler(TrainingEpochs):
     def communicate(self) -> Pair:
         """Begin to exchange the samples of the next iteration, without waiting; return
         (requests of sends, requests of receives); none after the last iteration of the
-        epoch.
+        epoch, or where nothing is exchanged.
 
         Raises:
             InputError: no epoch is scheduled.
@@ -397,8 +399,8 @@ class Scheduler(TrainingEpochs):
 
     def state_dict(self, steps: int | None = None) -> dict[str, Any]:
         """Return a checkpoint's state to go on from here, between epochs or in the
-        middle of one, with any number of ranks; equal on all ranks, for torch.save. Not
-        collective.
+        middle of one, with any number of ranks; equal on all ranks, for torch.save,
+        with arrays as tensors. Not collective.
 
         Args:
             steps: iterations of this epoch that are done since it was scheduled. By
@@ -449,7 +451,7 @@ class Scheduler(TrainingEpochs):
         self._stage()
 
     def _warn(self, warning: str) -> None:
-        """Warn on rank 0, unless ``warning`` is '' or this one has warned before."""
+        """Warn on rank 0, unless ``warning`` is '' or any has been issued before."""
         if warning and self.ranks.rank == 0 and not self._has_warned:
             self._has_warned = True
             warnings.warn(warning, SimshuffleWarning, stacklevel=3)

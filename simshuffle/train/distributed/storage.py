@@ -96,7 +96,7 @@ class FolderStore:
                 Path(entry.path).unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Remove all samples, and the folder."""
+        """Remove all samples, and the folder; raise OSError if it holds more."""
         self.clear()
         self.folder.rmdir()
 
@@ -182,13 +182,13 @@ _HEAD = 8
 def encode(item: Any) -> bytes:
     """Return ``item`` as bytes.
 
-    Bytes become b"b" and themselves. Another item becomes b"i", the length of a
-    description in 8 bytes, the description as JSON, [whether it is a tuple or list, how
-    `_encode_part` describes each part], and the parts' contents.
+    Bytes or a bytearray become b"b" and themselves. Another item becomes b"i", the
+    length of a description in 8 bytes, the description as JSON, [whether it is a tuple
+    or list, how `_encode_part` describes each part], and the parts' contents.
 
     Raises:
-        InputError: a part is of another type than tensors, arrays, numbers, texts,
-            bytes and None.
+        InputError: a part is of another type than tensors, arrays of numbers or
+            booleans, numbers, texts, bytes and None; tuples in tuples are refused.
     """
     if isinstance(item, bytes | bytearray):
         return b"b" + bytes(item)
@@ -201,7 +201,11 @@ def encode(item: Any) -> bytes:
 
 
 def decode(content: bytes) -> Any:
-    """Return the item that `encode` made ``content`` of; a list comes back as a tuple."""
+    """Return the item that `encode` made ``content`` of.
+
+    A list comes back as a tuple, a bytearray as bytes, a tensor on the CPU and without
+    gradient.
+    """
     if content[:1] == b"b":
         return content[1:]
     # b"i", length of the description, description, contents of the parts
@@ -217,7 +221,9 @@ def decode(content: bytes) -> Any:
 
 
 def _encode_part(value: Any) -> tuple[list[Any], bytes]:
-    """Return the description of a part, [kind, ..., number of bytes], and these bytes."""
+    """Return the description of a part, [kind, ..., number of bytes], and these bytes;
+    raise InputError for a type that cannot be stored.
+    """
     if isinstance(value, torch.Tensor):
         # as bytes, since numpy lacks some of torch's types
         array = value.detach().cpu().contiguous()

@@ -48,22 +48,28 @@ class RankCell(PlainCell):
 
     @property
     def key(self) -> Any:
-        """The values that decide the run; see `Cell`."""
+        """The values that decide the run: those of the emulated run, which name the
+        kind of device, and the transport; not the storage.
+        """
         return [*self.emulated.key, self.transport]
 
     @property
     def label(self) -> str:
-        """The label of the emulated run; see `Cell`."""
+        """The label of the emulated run."""
         return self.emulated.label
 
     @property
     def parts(self) -> frozenset[str]:
-        """The names of the outcome's files, with the timeline; see `Cell`."""
+        """Names of the outcome's tables and files, with the timeline."""
         return self.emulated.parts | {TIMELINE}
 
     def run(self, tell: Tell) -> Outcome:
         """Train on all ranks; return the outcome, with the timeline of every rank, on
-        rank 0.
+        rank 0, and an empty outcome on the others. Collective; ``tell`` is not called.
+
+        Raises:
+            InputError: the run cannot be trained so.
+            ExchangeError: samples could not be exchanged.
         """
         device = torch.device(self.torch_device)
         record = train_distributed(
@@ -115,7 +121,8 @@ def run_on_ranks(
     """Train the runs of a study on real ranks; return its result on rank 0, None on the
     others.
 
-    Collective. Runs that rank 0 finds in ``store`` are not trained again.
+    Collective. Runs that rank 0 finds in ``store`` are not trained again; rank 0 adds
+    each new run to it.
 
     Raises:
         InputError: the ranks' studies differ, or a run cannot be trained.

@@ -70,6 +70,12 @@ class RankTraining:
         transport: of the samples.
         storage: folder on the local storage for the shards; None for memory.
         device: that trains, of this rank.
+
+    Making one is collective: it stages the samples.
+
+    Raises:
+        InputError: the run cannot be trained so, or needs another number of processes.
+        ExchangeError: a rank could not read or store a sample.
     """
 
     def __init__(
@@ -137,10 +143,12 @@ class RankTraining:
     def epoch(self, epoch: int) -> tuple[Floats, Floats]:
         """Train for one epoch, counted from 1, and exchange samples. Collective.
 
-        The scheduler's epoch stays under way: `Scheduler.clean_local_storage` ends it.
+        Losses that are not finite do not stop it. The scheduler's epoch stays under
+        way: `Scheduler.clean_local_storage` ends it.
 
         Returns:
-            Losses (n,) of this rank's samples, in nats; and its `clock_marks`.
+            Losses (n,) of this rank's samples, in nats and in the order in which they
+            were trained on; and its `clock_marks`.
         """
         begin = self._now()
         scheduler = self.scheduler
@@ -171,7 +179,7 @@ class RankTraining:
         self, epoch: int, iteration: int, batch: Batch, pending: Pair
     ) -> tuple[Floats, Pair, list[float]]:
         """Train on one batch, in the order of the authors' training loop: samples are
-        waited for after the backward pass.
+        waited for after the backward pass. The scheduler records the losses.
 
         Args:
             epoch: counted from 1.
@@ -180,8 +188,9 @@ class RankTraining:
             pending: requests of the iteration before.
 
         Returns:
-            Losses (n,) of the batch, the requests that are under way, and when each of
-            `PHASES` ended, in s of this rank's clock.
+            Losses (n,) of the batch in nats, the requests that are under way (none
+            without overlap), and when each of `PHASES` ended, in s of this rank's
+            clock.
         """
         scheduler = self.scheduler
         schedule = scheduler.strategy.exchange_schedule
@@ -207,7 +216,9 @@ class RankTraining:
         return loss_values, pending, phase_ends
 
     def _losses(self, epoch: int, iteration: int, batch: Batch) -> torch.Tensor:
-        """Return the losses (n,) of a local batch, to be trained on."""
+        """Return the losses (n,) of a local batch, to be trained on. Collective where a
+        contrastive loss gathers the batches of all ranks.
+        """
         inputs, targets = batch
         if self._contrast is None:
             return self._loss(self.network(inputs), targets)
@@ -222,14 +233,13 @@ class RankTraining:
         return losses[self.ranks.rank :: self.ranks.world_size]
 
     def _mark_gradient(self, weight: torch.Tensor) -> None:
-        """Note when the gradient of a weight is there, in s of this rank's clock.
-
-        The wait for the other ranks follows the last one.
+        """Note when the gradient of a weight is there, in s of this rank's clock; that
+        of the last weight stays. The wait for the other ranks follows.
         """
         self._gradients_ready = self._now()
 
     def _now(self) -> float:
-        """Return this rank's clock in s, once the device has done its work."""
+        """Return this rank's clock in s, once a GPU has done its work."""
         return now(self.device)
 
 
@@ -247,20 +257,21 @@ def train_distributed(
 
     Weights and shards are those of `simshuffle.train.train_run` to rounding, except
     where layers such as dropout draw at random. The seconds of the iterations table are
-    means over ranks.
+    means over ranks, without the reading of samples. A loss that is not finite is
+    noticed at the end of its epoch.
 
     Args:
         run: what to train.
         data: that of ``run``, if it is loaded already; or all that it is trained with.
         transport: 'isend' or 'all_to_all'; see `Scheduler`.
         storage: folder on the local storage for the shards, which are removed at the
-            end; None for memory.
+            end, though not after an error; None for memory.
         device: that trains, of this rank.
-        watcher: called after every epoch.
+        watcher: called on every rank after every epoch that did not fail.
 
     Returns:
         The record on rank 0, None on the others. Its status is 'failed', with the
-        epochs before, where the loss was no longer finite.
+        epochs before, where a loss or a weight was no longer finite.
 
     Raises:
         InputError: the run cannot be trained so.
@@ -318,6 +329,9 @@ def _epoch_outcome(
     rank: RankTraining, epoch: int, losses: Floats, marks: Floats
 ) -> EpochOutcome:
     """Return the outcome of an epoch over all ranks. Collective.
+
+    Times are means over ranks; ``seconds`` is the whole epoch, with the measuring of
+    importance.
 
     Args:
         rank: this rank's training.

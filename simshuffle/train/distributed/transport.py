@@ -47,7 +47,7 @@ class Transfer:
     samples: Ints  # that travel, in the order of the buffer
     # their bytes, one after the other; kept until the request is done
     buffer: torch.Tensor
-    work: Any  # object of torch.distributed to wait for
+    work: Any  # object of torch.distributed to wait for; None for none
 
 
 Requests = list[Transfer]
@@ -61,7 +61,7 @@ Payloads = Callable[[int], bytes]
 
 def messages_of(plan: ExchangePlan, iteration: int, rank: int) -> list[RankTransfer]:
     """Return the messages of ``rank`` after an iteration, in order, with those to
-    itself.
+    itself; equally many for all ranks, none where the plan has none.
     """
     first, last = np.searchsorted(plan.iteration, [iteration, iteration + 1])
     numbers = plan.message[first:last]  # of each step of the iteration
@@ -105,6 +105,9 @@ class Transport:
 
         Where there are barriers, all ranks wait for each other here. Samples that a
         rank keeps are not sent.
+
+        Raises:
+            ExchangeError: the backend failed, as where a peer is gone.
         """
         sends: Requests = []
         receives: Requests = []
@@ -179,7 +182,12 @@ class AllToAll(Transport):
     """
 
     def begin(self, messages: list[RankTransfer], payload_of: Payloads) -> Pair:
-        """Begin the exchange of an iteration, as `Transport.begin`."""
+        """Begin the exchange of an iteration; return one request of all sends and one
+        of all receives, with peer -1, or none without ``messages``.
+
+        Raises:
+            ExchangeError: the backend failed, as where a peer is gone.
+        """
         if not messages:  # on no rank
             return [], []
         if self.barriers != "none":
@@ -223,16 +231,17 @@ class AllToAll(Transport):
 def make_transport(
     name: str, ranks: RankGroup, sizes: Ints, schedule: MessageSchedule
 ) -> Transport:
-    """Return the transport of that ``name``, tried out on all ranks. Collective.
+    """Return the transport of that ``name``; all ranks try out 'all_to_all', which
+    makes this collective.
 
     Args:
-        name: of `TRANSPORTS`.
+        name: of `TRANSPORTS`; any but 'all_to_all' is taken for 'isend'.
         ranks: the process group.
         sizes: (N,) bytes of each sample on the network.
         schedule: says where there are barriers.
 
     Raises:
-        InputError: the backend lacks the operation.
+        InputError: the backend lacks all_to_all_single.
     """
     if name == "all_to_all":
         one_byte_each = torch.zeros(
@@ -299,7 +308,7 @@ def _concatenate(parts: list[Ints]) -> Ints:
 
 
 def _start_operations(operations: list[Operation], *, together: bool) -> Iterator[Any]:
-    """Start the operations; yield the work of each, in order.
+    """Start the operations; return an iterator over the work of each, in order.
 
     NCCL needs them ``together``: an operation that is posted alone could wait for
     another one of its peer.

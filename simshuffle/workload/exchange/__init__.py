@@ -41,8 +41,8 @@ _REGISTERED: dict[str, type[Strategy]] = {}
 def register(strategy: type[Strategy]) -> type[Strategy]:
     """Make a strategy class of your own known by its ``kind``, and return the class.
 
-    Scenarios and trainings may then name the kind in a file, or be given an object of
-    the class. Usable as a decorator.
+    Scenarios and trainings of this process may then name the kind in a file, or be
+    given an object of the class. Usable as a decorator.
 
     Raises:
         ValueError: if the class has no ``kind: Literal["NAME"]``, or another strategy
@@ -63,7 +63,7 @@ def register(strategy: type[Strategy]) -> type[Strategy]:
 
 def _validate_strategy(strategy: Any, validate_member: Any) -> Any:
     """Return ``strategy`` as an object of its registered class, or as a member of the
-    union.
+    union; an object of any strategy as it is.
     """
     if isinstance(strategy, Strategy):
         return strategy
@@ -102,7 +102,7 @@ STYLES: dict[str, Style] = {
     name: style for member in _MEMBERS for name, style in member.styles.items()
 }
 """The style in which figures draw each strategy of the package, by short name, in table
-order.
+order; without those of `register`.
 """
 
 __all__ = [

@@ -112,7 +112,9 @@ class Strategy(Spec):
 
     @property
     def fraction(self) -> float | None:
-        """Q; None where samples are not exchanged but drawn anew (`redraws`)."""
+        """Q, the share of a shard that is exchanged in an epoch, 0 to 1; None where
+        samples are not exchanged but drawn anew (`redraws`).
+        """
         return None if self.redraws else 0.0
 
     @property
@@ -150,7 +152,7 @@ class Strategy(Spec):
 
     def gathered(self, shard_size: float) -> float:
         """Return how many importances each rank makes known to all others before an
-        epoch.
+        epoch; by default 0.
 
         Args:
             shard_size: samples of a rank.
@@ -160,6 +162,8 @@ class Strategy(Spec):
     def stored_share(self, world_size: int, ranks_on_host: int) -> float:
         """Return the largest share of the data set, 0 to 1, that a host keeps on its
         SSD.
+
+        By default the shards of its ranks, or 0 where samples are not staged (`tier`).
 
         Args:
             world_size: M.

@@ -21,8 +21,9 @@ class Redistribution:
     new_owner: Ints  # (N,)
 
     def cost(self, nbytes: Floats | Ints64) -> RedistributionCost:
-        """Count the samples that stay, are sent or are read anew, given the bytes (N,)
-        of each.
+        """Count the samples that stay, are sent or are read anew, and their bytes.
+
+        ``nbytes`` is (N,), as long as the owners: empty where nobody owns samples.
         """
         is_read = self.previous_owner < 0
         changes_rank = self.previous_owner != self.new_owner
@@ -98,8 +99,9 @@ def balance_quotas(
     """Decide how many remaining and how many finished samples each rank gets, (M,)
     each.
 
-    Most samples stay with their rank, remaining ones before finished ones: the ranks
-    that get one more of a kind are those that have one more.
+    Ranks differ by one at most in remaining samples, and in all. Most samples stay with
+    their rank, remaining ones before finished ones: the ranks that get one more of a
+    kind are those that have one more.
 
     Args:
         num_remaining: (M,) remaining samples that each rank has.

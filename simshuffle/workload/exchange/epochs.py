@@ -62,15 +62,15 @@ class Epochs:
         drop_last: whether samples that fill no batch are left out.
         seed: of all that is drawn.
         places: host, leaf switch and rack of the ranks, for strategies with partners of
-            the same one.
+            the same one; None will do for others.
 
     Attributes:
         num_samples: N.
         batch_sizes: of the iterations of a whole epoch.
         owner: the rank of each sample as the next epoch, or part of one, begins, (N,);
             to be set before the first.
-        epochs_held: epochs that each sample has been with it by then, (N,); None if the
-            strategy does not need them.
+        epochs_held: epochs that each sample has been with its rank by then, (N,); None
+            if the strategy does not need them.
         epochs_done: epochs that were finished.
         remaining: samples that are trained on in the next part of an epoch that broke
             off, (N,) bool; None for a whole epoch.
@@ -110,14 +110,16 @@ class Epochs:
         self.remaining: Flags | None = None
 
     def rng(self, name: str, *numbers: int) -> np.random.Generator:
-        """Return the random stream ``name``, as `simshuffle.train.run.Run.rng` does."""
+        """Return a new generator at the start of the random stream of ``name`` and
+        ``numbers``, as `simshuffle.train.run.Run.rng` does.
+        """
         return stream(self.seed, name, *numbers)
 
     # ------------------------------------------------------------------------------------- an epoch
 
     def shards_context(self) -> ShardsContext:
         """Return the facts that decide which rank trains on which samples in the coming
-        epoch.
+        epoch; workers and bytes of a sample are not known here.
         """
         epoch = self.epochs_done + 1
         return ShardsContext(
@@ -135,7 +137,11 @@ class Epochs:
         ranks.
 
         In a remaining part each rank trains on the remaining samples that it has, in a
-        new order; where every epoch is drawn anew, on any of them.
+        new order; where every epoch is drawn anew, on any of them. Equal calls give
+        equal shards.
+
+        Raises:
+            InputError: as of `Strategy.epoch_shards`.
         """
         if self.remaining is None:
             return self.strategy.epoch_shards(self.shards_context())
@@ -158,6 +164,9 @@ class Epochs:
         Args:
             shards: of the epoch, from `next_shards`.
             importance: (N,) of the samples; None will do for strategies that need none.
+
+        Raises:
+            InputError: as of `Strategy.plan`.
         """
         if self.remaining is not None:
             return empty_plan(self.world_size)
@@ -182,8 +191,8 @@ class Epochs:
         With ``drop_last``, rows that fill no batch are left out.
 
         Ranks with a sample less repeat their first one; those with none repeat one that
-        they have. In a remaining part they do so only if they had a batch less
-        otherwise; else they get -1 at the end.
+        they own, or, where nobody owns any, one of another rank. In a remaining part
+        they do so only if they had a batch less otherwise; else they get -1 at the end.
         """
         # row k is the k-th sample of each rank, column r is rank r
         rows = epoch_samples(shards, drop_last=self.drop_last)
@@ -214,7 +223,7 @@ class Epochs:
 
     def state(self, steps: int, importance: Floats | None = None) -> EpochState:
         """Return the state of the run after ``steps`` iterations of the epoch or its
-        part.
+        part; its arrays are those of the run, not copies.
 
         Args:
             steps: iterations that are done.
@@ -237,10 +246,12 @@ class Epochs:
     def resume(
         self, state: EpochState, state_rank: Ints | None = None
     ) -> Redistribution:
-        """Go on from a state of an equal strategy, set and seed. With as many ranks,
-        and batches of the same size, all is as it would have been. Else the remaining
-        samples of the epoch are dealt anew (`deal_samples`), and nothing more is
-        exchanged in it.
+        """Go on from a state of an equal strategy, set and seed.
+
+        With equal numbers of ranks and of ranks of a host, equal batches and an equal
+        ``drop_last``, all is as it would have been. Else the remaining samples of the
+        epoch are dealt anew (`deal_samples`), and nothing more is exchanged in it.
+        Before the first iteration only the number of ranks counts.
 
         A sample that had been sent by then is with its receiver. A sample that a rank
         had received that is gone is still with its sender, who removes it at the end of
@@ -252,7 +263,8 @@ class Epochs:
                 By default rank 0 was rank 0, and so on.
 
         Returns:
-            The owner of each sample before and after; no samples where nobody owns any.
+            The owner of each sample before and after, in today's ranks; no samples
+            where nobody owns any (`Strategy.redraws`).
         """
         if state_rank is None:
             state_rank = np.arange(self.world_size)
@@ -316,7 +328,10 @@ class Epochs:
 def _replay_broken_epoch(
     epochs: Epochs, state: EpochState, is_gone: Flags
 ) -> tuple[Flags, Ints]:
-    """Replay an epoch that broke off, up to where it did.
+    """Replay an epoch that broke off, up to where it did; ``epochs`` stays as it is.
+
+    What was sent counts as being with its sender where the ranks' places decide who
+    sends to whom.
 
     Args:
         epochs: of the run that goes on.
@@ -381,7 +396,8 @@ def batch_sizes(
         drop_last: whether samples that fill no batch are left out.
 
     Raises:
-        InputError: if a rank has no sample, or too few to fill a batch.
+        InputError: if there is no rank, or a rank has no sample, or with ``drop_last``
+            too few to fill a batch.
     """
     if not 1 <= world_size <= num_samples:
         rule = f"must not be more than the {num_samples} samples of the data set"
@@ -409,8 +425,9 @@ def batch_sizes(
 def epoch_samples(shards: Shards, *, drop_last: bool) -> Ints:
     """Return the samples that every rank trains on, in order: (n, M) sample indices.
 
-    n is N/M, rounded down if ``drop_last``, else up. Ranks with fewer samples repeat
-    their first ones.
+    n is N/M, rounded down if ``drop_last``, else up, with N the length of
+    ``shards.order``. Ranks with fewer samples repeat their first ones, and a rank
+    without any repeats one of another rank. What a rank has beyond n is left out.
     """
     n = samples_per_rank(len(shards.order), len(shards.sizes), drop_last=drop_last)
     # (n, M) positions in ``shards.order``: row k is the k-th sample of each rank

@@ -167,6 +167,9 @@ def _sort_keys(
 ) -> Floats:
     """Return (N,) keys whose rising order within a shard is the order of sending.
 
+    Where samples are drawn, ``rng`` gives N numbers, and the key of a sample without
+    importance is infinite.
+
     Drawing in proportion to w without replacement is to sort by -log(U) / w with U
     uniform (Efraimidis and Spirakis, Information Processing Letters 97, 2006). The key
     is the logarithm of that, which has the same order and overflows for no importance.

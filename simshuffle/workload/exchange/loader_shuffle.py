@@ -165,6 +165,10 @@ class LoaderShuffle(Strategy):
     def readers(self, context: ShardsContext) -> Readers:
         """Return the nodes, ranks and workers that read.
 
+        Ranks of a node and workers of a rank are those of this record or of
+        ``context``. Where neither has them, they are the most ranks up to
+        `MAX_DEFAULT_RANKS` that divide M, and `DEFAULT_WORKERS`.
+
         Raises:
             InputError: if ranks cannot be shared evenly among nodes, or the keys of
                 this record differ from the machine or the loader.
@@ -201,7 +205,8 @@ class LoaderShuffle(Strategy):
 
         Args:
             num_samples: N.
-            sample_nbytes: mean bytes of a sample; None where they are not known.
+            sample_nbytes: mean bytes of a sample; None where they are not known. If
+                ``sample_size`` is not known either, shards have 0 bytes.
 
         Raises:
             InputError: if the order reads shards or blocks, and there are none; or if
@@ -260,7 +265,7 @@ class LoaderShuffle(Strategy):
     def cache_problems(self, sample_nbytes: float, capacity: float) -> list[Problem]:
         """Return the problems of ``cache_limit``: below one piece, or above the device.
 
-        None if it is left out, or 0 for no cache.
+        There are none if it is left out, or 0 for no cache.
 
         Args:
             sample_nbytes: mean bytes of a sample.
@@ -309,8 +314,11 @@ class LoaderShuffle(Strategy):
 
         Args:
             context: of the epoch.
-            capacity: bytes of the device that the caches are in.
+            capacity: bytes of the device that the caches of a node are in.
             nbytes: (N,) of every sample.
+
+        Raises:
+            InputError: as of `readers` and `sharded_set`.
         """
         pieces = self.fetched_pieces(
             context.owner, context.world_size, context.seed, nbytes
@@ -330,6 +338,9 @@ class LoaderShuffle(Strategy):
             world_size: M.
             seed: of the run.
             nbytes: (N,) of every sample; those of a piece are rounded to whole ones.
+
+        Raises:
+            InputError: as of `sharded_set`.
         """
         data = self.sharded_set(len(owner))
         block_size = self.order.block
@@ -358,7 +369,8 @@ def _rows_trained_on(order: EpochOrder, readers: Readers, num_samples: int) -> I
     """Return the row indices of ``order`` that the ranks train on, rank by rank.
 
     Each rank trains on ``num_samples`` / M of them, rounded up, in the order of
-    iterations; where it has fewer, it begins with its own first rows again.
+    iterations; where it has fewer, it begins with its own first rows again, and where
+    it has more, the last are left out.
 
     Raises:
         InputError: if a rank has none.
@@ -395,7 +407,7 @@ def _check_drawable(
 ) -> None:
     """Raise an InputError unless the order of a `LoaderShuffle` in JSON can be drawn.
 
-    The check is made once for equal arguments.
+    A check that passed is not repeated for equal arguments.
     """
     strategy = LoaderShuffle.model_validate_json(strategy_json)
     data = strategy.sharded_set(num_samples, sample_nbytes)

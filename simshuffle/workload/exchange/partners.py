@@ -44,7 +44,7 @@ class PartnerRule:
 
 
 def random_permutation_partners(pool: Pool) -> Ints:
-    """Send along the drawn order itself: rank r sends to ``order[r]``.
+    """Send along the drawn order itself: rank r sends to ``order[r]``, which may be r.
 
     Several groups are permuted each within itself.
     """

@@ -78,8 +78,8 @@ class ExchangePlan:
 class RankPlaces:
     """The host, leaf switch and rack of each rank, as (M,) indices.
 
-    Ranks of the same host (leaf, rack) have equal indices, which rise from 0 with the
-    distance from rank 0.
+    Ranks of the same host (leaf, rack) have equal indices, which are numbered from 0 in
+    the order in which the ranks come to them: rank 0 has 0.
     """
 
     host: Ints  # (M,) the host whose GPU the rank has
@@ -119,7 +119,11 @@ class Shards:
         return np.diff(self.start)
 
     def first(self, count: int) -> Ints:
-        """Return the first ``count`` samples of every rank: (count, M) sample indices."""
+        """Return the first ``count`` samples of every rank: (count, M) sample indices.
+
+        ``count`` is at most the smallest shard; beyond that come samples of the next
+        rank.
+        """
         return np.asarray(
             self.order[self.start[:-1][None, :] + np.arange(count)[:, None]]
         )
@@ -164,7 +168,9 @@ class Shards:
 
 
 def shuffled_shards(owner: Ints, world_size: int, rng: np.random.Generator) -> Shards:
-    """Shuffle every rank's own samples; ``owner`` (N,) is the rank of each sample."""
+    """Return shards in which every rank has its own samples in random order; ``owner``
+    (N,) is the rank of each sample.
+    """
     order = random_order(len(owner), rng)
     # Sort positions by rank, then by position. The key (rank << 32) | position is sorted in place;
     # `argsort` would need three times the memory.
@@ -178,7 +184,8 @@ def shuffled_shards(owner: Ints, world_size: int, rng: np.random.Generator) -> S
 
 
 def initial_owner(num_samples: int, world_size: int, rng: np.random.Generator) -> Ints:
-    """Draw a random partition into shards whose sizes differ by one at most.
+    """Draw a random partition into shards whose sizes differ by one at most; with fewer
+    samples than ranks, some are empty.
 
     Returns:
         (N,) int32, the rank of each sample.

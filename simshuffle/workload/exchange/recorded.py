@@ -58,7 +58,10 @@ class Recorded(Paired):
         return self.measures_importance
 
     def read_recorded_plans(self) -> RecordedPlans:
-        """Read the plans of the file.
+        """Read the plans of the file at ``path``.
+
+        A file that was read before, and not modified since, comes from a cache: its
+        arrays must not be changed.
 
         Raises:
             InputError: if the file cannot be read, or is another one than ``sha256``
@@ -83,10 +86,10 @@ class Recorded(Paired):
 
         Ranks must be the recorded ones times ``ranks_each``; samples (looked at only
         if ranks fit) at least as many as the copies need; epochs at most the recorded
-        ones.
+        ones. An empty list if all fit.
 
         Raises:
-            InputError: if the file cannot be read.
+            InputError: if the file cannot be read, or ``sha256`` is another file's.
         """
         recording = self.read_recorded_plans()
         recorded_ranks = recording.world_size
@@ -113,7 +116,14 @@ class Recorded(Paired):
     def first_owner(
         self, num_samples: int, world_size: int, rng: np.random.Generator
     ) -> Ints:
-        """Return the rank of each sample before the first epoch: (N,) int32."""
+        """Return the rank of each sample before the first epoch: (N,) int32.
+
+        Samples that no recorded sample stands for are dealt to the ranks in turn.
+        Nothing is drawn from ``rng``.
+
+        Raises:
+            InputError: if the file cannot be read, or ``sha256`` is another file's.
+        """
         recording = self.read_recorded_plans()
         owner = np.empty(num_samples, np.int32)
         # (copies, N of the recording) the rank of each recorded sample in each copy
@@ -127,10 +137,10 @@ class Recorded(Paired):
         """Return the recorded exchange of the epoch, scaled up.
 
         Steps are spread over the iterations of ``context`` anew; nothing is drawn from
-        its generator.
+        its generator. An epoch that was recorded without steps gives an empty plan.
 
         Raises:
-            InputError: if so many epochs were not recorded.
+            InputError: if so many epochs were not recorded, or the file cannot be read.
         """
         recording = self.read_recorded_plans()
         epoch = context.epoch
@@ -157,6 +167,8 @@ class Recorded(Paired):
         self, plan: ExchangePlan, recorded_samples: int
     ) -> tuple[Ints, Ints]:
         """Return the sample and the target of each rank in all steps, (steps, M) each.
+
+        There are ``samples_each`` steps for each recorded step.
 
         Args:
             plan: of the recorded epoch.
@@ -196,11 +208,11 @@ class Recorded(Paired):
         partners change.
 
         Args:
-            iteration: (steps,) of each step.
+            iteration: (steps,) of each step, at least one; not decreasing.
             target: (steps, M) of each rank.
 
         Returns:
-            (steps,) the message of each step.
+            (steps,) the message of each step, from 0.
         """
         starts_message = np.diff(self.schedule.messages(iteration), prepend=-1) != 0
         starts_message[1:] |= (target[1:] != target[:-1]).any(axis=1)
@@ -211,7 +223,14 @@ class Recorded(Paired):
 def _read_with_digest(path: Path, modified_ns: int) -> tuple[RecordedPlans, str]:
     """Read the plans of a file and its SHA-256, in hexadecimal.
 
-    The last two are kept: a file is read anew only when it was modified.
+    The last two files are kept: a file is read anew only when it was modified.
+
+    Args:
+        path: of the file.
+        modified_ns: when the file was modified; used as a key of the cache alone.
+
+    Raises:
+        InputError: if the file cannot be read.
     """
     plans = read_plans(path)
     with path.open("rb") as file:

@@ -24,11 +24,13 @@ PART_NAMES = ("owner", "sample", "target", "iteration", "message")
 the other.
 """
 FORMAT = 1
+"""The number of the file's layout; `read_plans` refuses any other."""
 MAX_NUMBERS = 100_000_000
 """The most numbers of an array; ninety epochs of ImageNet-1K at Q = 0.3 have 35
 million. A packed file may be a thousandth of what it unpacks to.
 """
 MAX_EPOCHS = 100_000
+"""The most epochs of a file that is read."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,12 @@ def write_plans(path: Path | IO[bytes], recorded: RecordedPlans) -> None:
 
     It holds each array as planes of bytes (lowest first, as many as the largest number
     needs), which zlib packs better than whole numbers; the steps of each epoch; the
-    number of ranks; and the types of the arrays.
+    number of ranks; and the types of the arrays. ``draws`` of the plans is left out.
+
+    Args:
+        path: of the file, which is replaced if it exists; numpy appends '.npz' to a
+            name without it.
+        recorded: first owners and plans, of equally many ranks. Nothing is checked.
     """
     plans = recorded.plans
     arrays = {"owner": recorded.owner}
@@ -76,11 +83,12 @@ def read_plans(path: Path) -> RecordedPlans:
 
     In every step each rank sends a sample of its own, and receives one (perhaps its
     own), no sample twice in an epoch; so shards keep their sizes. ``draws`` is not
-    recorded.
+    recorded: it is None in all plans.
 
     Raises:
-        InputError: if the file is missing, damaged, larger than `MAX_NUMBERS`, or holds
-            no such plans.
+        InputError: if the file is missing, damaged, has an array of more than
+            `MAX_NUMBERS` numbers or more than `MAX_EPOCHS` epochs, or holds no such
+            plans.
     """
     try:
         if not path.is_file():
@@ -179,8 +187,10 @@ def _decode_planes(planes: NDArray[Any], name: str, type_name: str) -> Ints:
 
 
 def _check_numbers(numbers: Ints64, name: str) -> Ints64:
-    """Return ``numbers`` (n,). Raises a ValueError if one is negative, or the shape is
-    another.
+    """Return ``numbers`` (n,), named ``name`` in the text of the error.
+
+    Raises:
+        ValueError: if a number is negative, or the shape is another.
     """
     if numbers.ndim != 1 or numbers.min(initial=0) < 0:
         raise ValueError(f"{name} has negative numbers, or another shape than (n,)")
@@ -196,10 +206,11 @@ def _split_epochs(
         arrays: by the names `PART_NAMES`; owners (N,), the others of all epochs one
             after the other.
         steps: (epochs,) steps of each epoch.
-        world_size: M.
+        world_size: M, from 1 to the number of samples.
 
     Raises:
-        ValueError: if they do not fit together, or break a rule of `ExchangePlan`.
+        ValueError: if they do not fit together, are too many, or break a rule of
+            `ExchangePlan`.
     """
     owner = arrays["owner"]
     if not 1 <= world_size <= max(len(owner), 1):

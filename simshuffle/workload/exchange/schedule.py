@@ -114,6 +114,13 @@ class MessageSchedule(Sourced):
     def _expand_kind(cls, value: object) -> object:
         """Replace the name of a schedule, or its ``kind``, by the keys in which it
         differs.
+
+        Keys that stand beside ``kind`` win. A value without a kind is returned as it
+        is.
+
+        Raises:
+            ValueError: for an unknown kind, or a kind beside all keys, which has no
+                effect.
         """
         settings = parse_kind(value) if isinstance(value, str) else value
         if not isinstance(settings, dict) or "kind" not in settings:
@@ -139,6 +146,8 @@ class MessageSchedule(Sourced):
     def name(self) -> str:
         """'streamlined' or 'authors', if the schedule equals it in all that decides its
         cost; else 'own'.
+
+        Keys of partners and the ``source`` do not count.
         """
         for name in (STREAMLINED, AUTHORS):
             named_schedule = type(self).model_validate(name)
@@ -152,6 +161,9 @@ class MessageSchedule(Sourced):
     def messages(self, iteration: Ints) -> Ints:
         """Number the messages: (steps,) the index of the message that carries each
         step's samples.
+
+        Messages are counted from 0 through the epoch. No message spans two iterations,
+        so the last one of an iteration may carry fewer samples.
 
         Args:
             iteration: (steps,) the iteration of each step, not decreasing.
@@ -175,7 +187,7 @@ _KEYS_WITH_DEFAULT = frozenset(
     for key in _MESSAGE_KEYS
     if MessageSchedule.model_fields[key].default is not None
 )
-"""The keys that every schedule has that was written out in full."""
+"""The keys whose default is not None; a schedule written out in full has them all."""
 
 
 class Pairing(Sourced):
@@ -214,6 +226,8 @@ class Pairing(Sourced):
     def _refuse_unused_keys(self) -> Pairing:
         """Refuse keys that the partner rule does not use, and several partners where
         they have no effect.
+
+        A key at its default is always accepted.
         """
         for rule_name, rule in RULES.items():
             for key in rule.keys if rule_name != self.partner_rule else ():
@@ -271,6 +285,11 @@ class Pairing(Sourced):
         """Draw a random order of all ranks for each pairing (see `pairing_of`).
 
         All rules take the same numbers from ``rng``, which all ranks share.
+
+        Args:
+            pairing: (steps,) from `pairing_of`; without steps nothing is drawn.
+            world_size: M.
+            rng: from which a permutation is drawn for each pairing.
 
         Returns:
             (pairings, M) int64, the ranks in random order.
@@ -331,8 +350,8 @@ def spread_over_iterations(quota: int, per_iteration: float, iterations: int) ->
     """Spread ``quota`` steps over the iterations, by floor-with-carry.
 
     Each iteration gets ``per_iteration`` steps until the quota is used up; fractions
-    are carried over. The last iteration gets all steps that are left, so that the
-    quota is met.
+    are carried over. The last iteration gets all steps that are left, however
+    many, so that the quota is met.
 
     Args:
         quota: steps of the epoch, each of a sample of every rank.
@@ -356,7 +375,8 @@ def epoch_quota(
     """Return how many samples each rank exchanges in epoch ``epoch`` (from 1).
 
     Q N / M, rounded so that the sum over epochs never strays from its exact value by
-    more than one rounding; at most the smallest shard.
+    more than one rounding; at most the smallest shard, N // M. 0 where Q N / M rounds
+    to nothing.
     """
     samples_per_epoch = exchange_fraction * num_samples / world_size
     quota = round(samples_per_epoch * epoch) - round(samples_per_epoch * (epoch - 1))

@@ -59,6 +59,8 @@ class ShardHolding(Strategy):
     def stored_share(self, world_size: int, ranks_on_host: int) -> float:
         """Return (1 + Q)/M for each of the host's ranks: sent samples are removed only
         after the epoch.
+
+        More than 1 where one host has nearly all ranks.
         """
         return (1.0 + self.exchange_fraction) * ranks_on_host / world_size
 
@@ -76,9 +78,11 @@ class ShardHolding(Strategy):
         return min(quota, int(sizes.min()))
 
     def iteration_of_steps(self, context: EpochContext, quota: int) -> Ints:
-        """Return the iteration after which each of ``quota`` samples is sent, (quota,).
+        """Return the iteration, from 0, after which each of ``quota`` samples is sent:
+        (quota,).
 
-        Q b samples an iteration, by `spread_over_iterations`.
+        Q b samples an iteration, by floor-with-carry; the last iteration takes all that
+        are left.
         """
         return spread_over_iterations(
             quota, self.exchange_fraction * context.batch_size, context.iterations
@@ -100,6 +104,9 @@ class Paired(ShardHolding):
     def gathered(self, shard_size: float) -> float:
         """Return how many importances each rank makes known before an epoch, as the
         schedule's rule needs (`Pairing.gathered`).
+
+        0 if partners do not depend on importance, 1 if partners serve for the whole
+        epoch, else ``shard_size``.
         """
         return self.schedule.gathered(shard_size)
 
@@ -135,8 +142,9 @@ class SendingStrategy(Paired):
         """Plan an exchange of Q b samples an iteration by floor-with-carry, and Q N/M
         an epoch.
 
-        A rank never sends more than the smallest shard has. Partners are drawn before
-        samples, so strategies that differ only in the selection have the same partners.
+        A rank never sends more than the smallest shard has; the plan is empty where
+        that is nothing. Partners are drawn from ``context.rng`` before samples, so
+        strategies that differ only in the selection have the same partners.
 
         Raises:
             InputError: if an importance is needed, and the one given is not (N,) finite

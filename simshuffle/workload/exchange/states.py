@@ -24,7 +24,8 @@ def pack_state(state: EpochState, epochs: Epochs) -> dict[str, Any]:
     Keys: version, seed, strategy, the numbers of the state, and its arrays that are
     not None ('held' for ``epochs_held``, 'left' for ``remaining`` in bits). It takes 4
     bytes for each sample and, once an epoch has been dealt anew, a bit for each; more
-    where epochs held or importance are kept.
+    where epochs held or importance are kept. Arrays may be those of ``state`` itself,
+    not copies.
     """
     remaining = None if state.remaining is None else np.packbits(state.remaining)
     arrays = {
@@ -47,12 +48,14 @@ def unpack_state(state: Mapping[str, Any], epochs: Epochs) -> EpochState:
     """Return the state that `pack_state` packed, for ``epochs`` to go on from.
 
     A state without a version was saved between epochs; what it lacks is taken from
-    ``epochs`` and its owners.
+    ``epochs`` and its owners. ``epochs`` does not change. 'held' is dropped where the
+    strategy does not need it.
 
     Raises:
         InputError: if the version is another, a key is missing, an owner is no rank,
             or steps are negative; if the state is not of as many samples or, in the
-            middle of an epoch, not of an equal seed and strategy.
+            middle of an epoch, not of an equal seed and strategy. Between epochs
+            another seed or strategy is accepted.
     """
     num_samples = epochs.num_samples
     version = state.get("version", 0)
@@ -114,7 +117,10 @@ def unpack_state(state: Mapping[str, Any], epochs: Epochs) -> EpochState:
 
 
 def _check_owner(owner: Ints, world_size: int, epochs: Epochs) -> None:
-    """Raise an InputError unless ``owner`` is a rank of ``world_size`` for each sample."""
+    """Raise an InputError unless ``owner`` is a rank of ``world_size`` for each sample.
+
+    Where every epoch is drawn anew, nobody owns samples: owners need only be 0 or more.
+    """
     if owner.shape != (epochs.num_samples,):
         rule = f"must be of the {epochs.num_samples} samples of this data set"
         _refuse("owner", rule, len(owner), _REMEDY)

@@ -56,7 +56,7 @@ class GlobalShuffle(Strategy):
     ) -> Ints:
         """Return rank 0 for every sample, as a placeholder: nobody owns samples.
 
-        The array (N,) is read-only and takes no memory.
+        The array (N,) is read-only and takes no memory. Nothing is drawn from ``rng``.
         """
         return np.broadcast_to(np.int32(0), num_samples)
 
@@ -140,9 +140,10 @@ class ImportanceExchange(ImportanceSending):
     poster; ImportanceScheduler of the authors' code).
 
     As partial local shuffle, but for the samples: "we propose to exchange the samples
-    that provide more important information in training". They are drawn with p_i = I_i
-    / sum(I) over the rank's shard, without replacement (`importance.selected`).
-    Partners are a new random permutation for every sample.
+    that provide more important information in training". By default they are drawn with
+    p_i = I_i / sum(I) over the rank's shard, without replacement
+    (`importance.select_samples`), and partners are a new random permutation for every
+    sample.
     """
 
     kind: Literal["importance_exchange"]

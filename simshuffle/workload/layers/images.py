@@ -37,13 +37,14 @@ def resnet(
     width: int = 64,
     chainer: bool = False,
 ) -> LayerList:
-    """Build a ResNet for 224 x 224 pixels.
+    """Build a ResNet for 224 x 224 pixels and 1000 classes.
 
     Args:
         name: of the network.
         blocks: bottlenecks of each stage.
         groups: of the 3 x 3 convolutions.
-        width: channels in each of the groups of the first stage.
+        width: channels in each of the groups of the first stage; twice as many in each
+            later stage.
         chainer: whether strides, bias and pooling are those of Chainer.
     """
     net = Builder(name, (3, 224, 224))
@@ -78,6 +79,16 @@ def _bottleneck(
 ) -> None:
     """Add three convolutions and a shortcut; ``stride_first`` puts the stride in the
     first.
+
+    The shortcut is a convolution where the shape changes.
+
+    Args:
+        net: to which layers are added.
+        inner: channels of the first two convolutions.
+        outputs: channels of the third one, and of the block.
+        stride: of the block.
+        groups: of the second convolution.
+        stride_first: whether the first convolution has the stride, or the second.
     """
     start = net.last
     net.conv_norm_relu(inner, 1, stride if stride_first else 1, 0)
@@ -89,7 +100,7 @@ def _bottleneck(
 
 
 def vgg16(name: str, pixels: int, up: bool = False) -> LayerList:
-    """Build VGG-16: thirteen convolutions and three linear layers.
+    """Build VGG-16: thirteen convolutions and three linear layers, for 1000 classes.
 
     Args:
         name: of the network.
@@ -107,7 +118,7 @@ def vgg16(name: str, pixels: int, up: bool = False) -> LayerList:
 
 
 def alexnet(name: str, pixels: int, padding: int, widths: tuple[int, ...]) -> LayerList:
-    """Build AlexNet: five convolutions and three linear layers.
+    """Build AlexNet: five convolutions and three linear layers, for 1000 classes.
 
     Args:
         name: of the network.
@@ -133,7 +144,8 @@ def wide_resnet(name: str, depth: int, widen: int, classes: int) -> LayerList:
 
     Args:
         name: of the network.
-        depth: 6 n + 4 layers, for n blocks in each of three stages.
+        depth: 6 n + 4 layers, for n blocks in each of three stages; others are rounded
+            down to the next such number.
         widen: how many times as wide it is as a ResNet.
         classes: outputs.
     """
@@ -153,7 +165,12 @@ def wide_resnet(name: str, depth: int, widen: int, classes: int) -> LayerList:
 
 def _preactivation_block(net: Builder, outputs: int, stride: int) -> None:
     """Add norm, ReLU, convolution, twice; a convolution as shortcut where the channels
-    change.
+    or the extents change.
+
+    Args:
+        net: to which layers are added.
+        outputs: channels of all its convolutions.
+        stride: of the first convolution and of the shortcut.
     """
     start = net.last
     activated = net.norm_relu()
@@ -178,6 +195,12 @@ def inception_v4(
     layer.
 
     Between A, B and C there are reductions.
+
+    Args:
+        name: of the network.
+        pixels: along a side of an image.
+        classes: outputs.
+        cifar: whether the stem and the second reduction are those for 32 x 32 pixels.
     """
     net = Builder(name, (3, pixels, pixels))
     _stem(net, cifar)
@@ -207,7 +230,11 @@ def inception_v4(
 
 
 def _stem(net: Builder, cifar: bool) -> None:
-    """Add the stem of Inception-v4, which keeps the extents if ``cifar``."""
+    """Add the stem of Inception-v4: 384 channels.
+
+    Its strides make extents about an eighth; if ``cifar``, its first convolution takes
+    off 2 pixels and nothing else changes them. The `prefix` of ``net`` becomes 'stem.'.
+    """
     net.prefix = "stem."
     stride = 1 if cifar else 2
     padding = 1 if cifar else 0
@@ -227,7 +254,11 @@ def _stem(net: Builder, cifar: bool) -> None:
 
 
 def _branch(net: Builder, start: str, branch: Branch) -> str:
-    """Add the convolutions of a branch after layer ``start``; return its last layer."""
+    """Add the convolutions of a branch after layer ``start``; return the name of its
+    last layer, ``start`` if there are none.
+
+    A norm and a ReLU follow each convolution.
+    """
     net.last = start
     for outputs, kernel in branch:
         net.conv_norm_relu(outputs, kernel)
@@ -235,8 +266,8 @@ def _branch(net: Builder, start: str, branch: Branch) -> str:
 
 
 def _inception_block(net: Builder, *branches: Branch, mean: int) -> None:
-    """Add branches side by side, and one of a mean and a convolution with ``mean``
-    channels.
+    """Add branches side by side after the last layer, and one of a mean and a
+    convolution with ``mean`` channels; all are joined along the channels.
     """
     start = net.last
     ends = [_branch(net, start, branch) for branch in branches]
@@ -245,7 +276,11 @@ def _inception_block(net: Builder, *branches: Branch, mean: int) -> None:
 
 
 def _reduction(net: Builder, *branches: Branch, padding: int) -> None:
-    """Add branches whose last convolution halves the extents, and a pooling."""
+    """Add branches whose last convolution halves the extents, and a pooling by maximum,
+    joined along the channels.
+
+    ``padding`` is that of these convolutions and of the pooling.
+    """
     start = net.last
     ends = []
     for *first_layers, (outputs, kernel) in branches:
@@ -274,7 +309,8 @@ def densenet(name: str, blocks: tuple[int, ...], growth: int) -> LayerList:
     """Build a DenseNet for 224 x 224 pixels.
 
     Every layer takes a copy of all before it in its block, side by side, and adds
-    ``growth`` channels.
+    ``growth`` channels. Between blocks, channels and extents are halved. It has 1000
+    classes.
 
     Args:
         name: of the network.

@@ -22,7 +22,9 @@ _MIDDLE_BLOCKS = 16
 
 
 def deepcam() -> LayerList:
-    """Build DeepCAM: Xception, pooling at four rates, a decoder."""
+    """Build DeepCAM for 16 x 768 x 1152 values and 3 classes of each pixel: Xception,
+    pooling at four rates, a decoder.
+    """
     net = Builder("deepcam", (16, 768, 1152))
     net.conv_norm_relu(32, 3, 2, 1)
     net.conv_norm_relu(64, 3, 1, 1)
@@ -45,7 +47,9 @@ def deepcam() -> LayerList:
 
 
 def _separable(net: Builder, outputs: int, stride: int = 1, dilation: int = 1) -> str:
-    """Add a separable convolution: one of each channel by itself, and one of 1 x 1."""
+    """Add a separable convolution: one of 3 x 3 of each channel by itself, and one of
+    1 x 1, without norm or ReLU; return the name of the last.
+    """
     channels = net.shape()[0]
     net.conv(channels, 3, stride, dilation, groups=channels, dilation=dilation)
     return net.conv(outputs, 1)
@@ -62,7 +66,18 @@ def _xception_block(
     one more.
 
     The first convolution comes after a ReLU, unless ``relu`` is False. The additional
-    one has no norm.
+    one has no norm. The shortcut takes what comes out of that ReLU, and is a
+    convolution where the shape changes.
+
+    Args:
+        net: to which layers are added; each block needs a `prefix` of its own.
+        widths: channels of each convolution but the additional one.
+        stride: of the additional convolution, and of the shortcut.
+        relu: whether a ReLU comes first.
+        last: whether there is an additional convolution without a stride too.
+
+    Returns:
+        The name of the sum.
     """
     start = net.relu() if relu else net.last
     for index, width in enumerate(widths):
@@ -76,7 +91,11 @@ def _xception_block(
 
 
 def _pyramid(net: Builder) -> None:
-    """Add atrous spatial pyramid pooling, side by side with the mean over all pixels."""
+    """Add atrous spatial pyramid pooling of 2048 channels, side by side with the mean
+    over all pixels; then a convolution of 1 x 1 to 256 channels.
+
+    The `prefix` of ``net`` becomes 'decoder.'.
+    """
     # four rates, and a mean that is tiled to the extents again
     start = net.last
     ends = []
@@ -99,8 +118,11 @@ def _pyramid(net: Builder) -> None:
 
 
 def _decoder(net: Builder, low_level: str) -> None:
-    """Add four transposed convolutions, with the output of layer ``low_level`` in
-    between.
+    """Add four transposed convolutions, each of which doubles the extents; the last one
+    gives 3 channels.
+
+    After two of them the output of layer ``low_level`` is joined, cut to 48 channels by
+    a convolution.
     """
     high_level = net.last
     net.conv(48, 1, predecessor=low_level)
@@ -120,7 +142,13 @@ def _decoder(net: Builder, low_level: str) -> None:
 
 
 def cosmoflow(name: str, voxels: int) -> LayerList:
-    """Build CosmoFlow: five convolutions of 2 x 2 x 2 and three linear layers."""
+    """Build CosmoFlow: five convolutions of 2 x 2 x 2 and three linear layers, from 4
+    channels to 4 numbers.
+
+    Args:
+        name: of the network.
+        voxels: along an edge of a sample.
+    """
     net = Builder(name, (4, voxels, voxels, voxels))
     for width in (32, 64, 128, 256, 512):
         net.conv(width, 2, bias=True)
@@ -131,7 +159,13 @@ def cosmoflow(name: str, voxels: int) -> LayerList:
 
 
 def cosmoflow_of_paradl(name: str, voxels: int) -> LayerList:
-    """Build ParaDL's CosmoFlow: seven convolutions and three linear layers."""
+    """Build ParaDL's CosmoFlow: seven convolutions and three linear layers, from 4
+    channels to 4 numbers.
+
+    Args:
+        name: of the network.
+        voxels: along an edge of a sample.
+    """
     net = Builder(name, (4, voxels, voxels, voxels))
     for width, kernel in ((16, 3), (32, 3), (64, 3), (128, 3), (256, 2), (256, 2)):
         net.conv(width, kernel, 2 if width == 128 else 1, 1)

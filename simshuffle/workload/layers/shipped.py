@@ -29,7 +29,9 @@ SHIPPED = tuple(_BUILDERS)
 
 @cache
 def layer_list(name: str) -> LayerList:
-    """Return the network ``name``, which is built when it is first asked for.
+    """Return the network ``name``, one of `SHIPPED`.
+
+    It is built when it is first asked for; each call returns the same object.
 
     Raises:
         InputError: if there is none.
@@ -91,10 +93,17 @@ class ModelLayer(Spec):
 def read_network(name: str, model_layers: Sequence[ModelLayer]) -> LayerList:
     """Return the network that is written as a list of layers.
 
+    The sample has the input shape of the first layer.
+
+    Args:
+        name: of the network, and source of the errors.
+        model_layers: first to last.
+
     Raises:
         InputError: if the list is empty, the first layer has no input shape, nothing is
             trained, a layer does not take what those before it give, or its name is
-            another's. Paths begin with the layer's number, from 0.
+            another's. Only the first layer with problems is named. Paths begin with the
+            layer's number, from 0; they are empty for problems of the whole list.
     """
     if not model_layers:
         raise InputError(
@@ -123,8 +132,13 @@ def read_network(name: str, model_layers: Sequence[ModelLayer]) -> LayerList:
 
 
 def _add_layer(builder: Builder, layer: ModelLayer) -> None:
-    """Add a layer that a file writes. Raises an InputError if it does not fit those
-    before it.
+    """Add a layer that a file writes to ``builder``.
+
+    Values that a file leaves out follow from the layers before it and from the kind, as
+    `ModelLayer` says.
+
+    Raises:
+        InputError: if the layer does not fit those before it.
     """
     saves_by_kind = layer.saved is None
     builder.layer(
@@ -146,10 +160,11 @@ def _add_layer(builder: Builder, layer: ModelLayer) -> None:
 
 
 def as_written(layers: LayerList) -> list[dict[str, object]]:
-    """Return the layers of a network as plain values, without what is the default.
+    """Return the layers of a network as plain values, a mapping for each layer.
 
-    A file has them so at ``workload.model.layers``; `read_network` reads the network
-    back.
+    Keys that the reader fills in with the same value are left out; 'saved' is always
+    there. A file has them so at ``workload.model.layers``; `read_network` reads the
+    network back, but for its name.
     """
     plain_layers: list[dict[str, object]] = []
     last_name = INPUT

@@ -23,6 +23,14 @@ LOSS_VALUES = 2
 def transformer_block(net: Builder, heads: int, inner: int, dropout: bool) -> None:
     """Add attention and a perceptron of ``inner`` values for each token, each with a
     shortcut.
+
+    Args:
+        net: to which layers are added; the last one has shape (width, tokens). Names of
+            layers are fixed, so each block needs a `prefix` of its own.
+        heads: of attention.
+        inner: values of a token inside the perceptron.
+        dropout: whether masks of dropouts, and the scores behind one, are kept for the
+            backward pass.
     """
     width, tokens = net.shape()
     start = net.last
@@ -52,7 +60,19 @@ def transformer_block(net: Builder, heads: int, inner: int, dropout: bool) -> No
 def gpt(
     name: str, *, blocks: int, width: int, heads: int, tokens: int, words: int
 ) -> LayerList:
-    """Build a GPT, which predicts the next of ``words`` for each of ``tokens``."""
+    """Build a GPT, which predicts the next of ``words`` for each of ``tokens``.
+
+    The logits have the weights of the embedding of words; the perceptrons are four
+    times as wide as a token.
+
+    Args:
+        name: of the network.
+        blocks: of attention and a perceptron.
+        width: values of a token.
+        heads: of attention.
+        tokens: of a sample.
+        words: of the vocabulary.
+    """
     net = Builder(name, (1, tokens))
     shape = (width, tokens)
     net.layer(
@@ -83,7 +103,8 @@ def vit(name: str, *, blocks: int, width: int, heads: int, patch: int) -> LayerL
         blocks: of attention and a perceptron.
         width: values of a token.
         heads: of attention.
-        patch: pixels along each edge of a patch, which is a token.
+        patch: pixels along each edge of a patch, which is a token. Pixels beyond the
+            last whole patch are left out.
     """
     net = Builder(name, (3, 224, 224))
     net.conv(width, patch, patch, 0, bias=True, name="patches")

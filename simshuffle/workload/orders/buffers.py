@@ -71,7 +71,7 @@ class TfData(Order):
     def epoch(
         self, data: ShardedSet, readers: Readers, seed: int, epoch: int
     ) -> EpochOrder:
-        """Draw the order of an epoch, from 0.
+        """Draw the order of an epoch, from 0; all rows are of worker 0.
 
         Raises:
             InputError: for fewer shards than ranks, where `shard` gives an empty set to
@@ -116,6 +116,7 @@ class TfData(Order):
             for open_file in open_files:
                 block = list(islice(open_file, self.block_length))
                 samples += block
+                # a file of whole blocks ends only in its next turn, with an empty block
                 if len(block) == self.block_length:
                     next_open.append(open_file)
                 elif (file := next(closed_files, None)) is not None:
@@ -194,7 +195,11 @@ class WebDataset(Order):
         rank: int,
         worker: int,
     ) -> Ints64:
-        """Return the samples that a worker hands out in an epoch, in their order."""
+        """Return the samples that a worker hands out in an epoch, in their order: (n,).
+
+        ``rank`` and ``worker`` choose the shards; draws depend on both only without
+        ``detshuffle``.
+        """
         shards = list(range(len(data.samples)))[rank :: readers.world_size]
         clock = f"webdataset {seed} {epoch} {rank} {worker}"
         shard_rng = random.Random(seed + epoch if self.detshuffle else seed)  # noqa: S311
@@ -246,6 +251,8 @@ class HuggingFace(Order):
     ) -> EpochOrder:
         """Draw the order of an epoch, from 0.
 
+        Each rank has all shards if their number is no multiple of the ranks.
+
         Raises:
             InputError: if a rank has fewer shards than workers, where the library
                 stops those without shards; or a buffer that is larger than the set.
@@ -287,7 +294,9 @@ class HuggingFace(Order):
         worker: int,
     ) -> Ints64:
         """Return the samples that come out of a worker's buffer in an epoch, in their
-        order.
+        order: (n,).
+
+        Where every rank reads all shards, these are the samples of all ranks.
         """
         shards = self.shards(data, readers, seed, epoch, rank)[
             worker :: readers.workers
@@ -306,6 +315,8 @@ class HuggingFace(Order):
     ) -> list[int]:
         """Return the shards that a rank reads, in the order in which they are dealt to
         its workers.
+
+        They are all shards if the number of shards is no multiple of the ranks.
         """
         order = _shard_order(len(data.samples), seed, epoch)
         is_divisible = len(order) % readers.world_size == 0
@@ -315,7 +326,10 @@ class HuggingFace(Order):
     def generator(
         readers: Readers, seed: int, epoch: int, worker: int
     ) -> np.random.Generator:
-        """Return the generator from which the buffer of a worker draws, on any rank."""
+        """Return a new generator from which the buffer of a worker draws, on any rank.
+
+        The worker counts only where a rank has several.
+        """
         rng = np.random.default_rng(seed)
         # the library makes a new generator of the first number of the old one for each of these
         if epoch:
@@ -327,7 +341,11 @@ class HuggingFace(Order):
     def runs(self, shards: list[int]) -> list[list[int]]:
         """Divide the shards of a worker into consecutive runs, which are read in turn.
 
-        There are ``max_buffer_input_shards`` of them, or as many as shards.
+        There are ``max_buffer_input_shards`` of them, or as many as shards if these are
+        fewer. Their lengths differ by one at most, the first ones being longer.
+
+        Args:
+            shards: at least one, in the order of reading.
         """
         num_runs = min(len(shards), self.max_buffer_input_shards)
         return [
@@ -336,7 +354,10 @@ class HuggingFace(Order):
 
     @property
     def piece_size(self) -> int:
-        """The samples of a run that come to the buffer at once, 1 unless formatted."""
+        """The samples of a run that come to the buffer at once.
+
+        1 unless formatted, else ``buffer_size`` over ``max_buffer_input_shards``.
+        """
         share = self.buffer_size // self.max_buffer_input_shards
         return max(1, share) if self.formatted else 1
 
@@ -377,7 +398,7 @@ class RayLocal(Order):
     def epoch(
         self, data: ShardedSet, readers: Readers, seed: int, epoch: int
     ) -> EpochOrder:
-        """Draw the order of an epoch, from 0.
+        """Draw the order of an epoch, from 0; all rows are of worker 0.
 
         Raises:
             InputError: for fewer shards than ranks, where Ray gives no block to some;

@@ -48,7 +48,9 @@ class _CorgiOrder(Order):
     def epoch(
         self, data: ShardedSet, readers: Readers, seed: int, epoch: int
     ) -> EpochOrder:
-        """Draw the order of an epoch, from 0.
+        """Draw the order of an epoch, from 0; all rows are of worker 0.
+
+        With fewer blocks than ranks, some ranks have no samples.
 
         Raises:
             InputError: if there are no shards, or the buffer is larger than the set.
@@ -65,7 +67,7 @@ class _CorgiOrder(Order):
         ends = np.arange(readers.world_size + 1) * len(blocks) // readers.world_size
 
         def read(rank: int) -> Ints64:
-            """Return the samples of a rank's part of the blocks, in their order."""
+            """Return the samples of a rank's part of the blocks, shuffled: (n,)."""
             rank_blocks = [
                 blocks[block] for block in order[ends[rank] : ends[rank + 1]]
             ]
@@ -127,7 +129,8 @@ def shuffle_groups_of_blocks(
 ) -> Ints64:
     """Return the samples of ``blocks``, (n,), shuffled in groups of consecutive blocks.
 
-    Each group but the last has ``group_size`` blocks.
+    Each group but the last has ``group_size`` blocks. Groups stay in their order. A
+    permutation is drawn from ``rng`` for each group.
     """
     groups = [
         concatenate_or_empty(blocks[first : first + group_size])

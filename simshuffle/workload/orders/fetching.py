@@ -27,13 +27,12 @@ class FetchCounts:
     """The fetches of an epoch, over all nodes."""
 
     samples: int  # handed out
-    hits: int  # samples whose piece was in a cache already
-    requests: (
-        int  # requests to the remote storage: one for each piece that was in no cache
-    )
+    hits: int  # samples whose piece was in their node's cache, or held by their worker
+    requests: int  # to the remote storage: one for each sample that was no hit
     nbytes: int  # bytes of these requests
     evictions: int  # pieces that a cache dropped for others
-    held_nbytes: int  # the most bytes that one node held at once
+    # the most bytes that one node held at once, pieces too large for the cache included
+    held_nbytes: int
 
 
 def divide_into_pieces(
@@ -42,11 +41,13 @@ def divide_into_pieces(
     """Divide a set into the pieces that are fetched at once.
 
     Bytes of a shard are divided among its samples as evenly as whole bytes can be.
+    Bytes of a shard without samples are left out.
 
     Args:
         data: the set in shards.
         unit: a sample, a block or a shard.
-        block: samples of a block; the last block of a shard may have fewer.
+        block: samples of a block, for that unit; the last block of a shard may have
+            fewer.
         places: (N,) the position at which each sample is stored; None if it is its own
             index.
     """
@@ -99,7 +100,18 @@ def count_fetches(
 ) -> Iterator[FetchCounts]:
     """Count the fetches of one epoch after another, with a cache on each node.
 
-    The orders are taken one by one; the other arguments are those of `Caches`.
+    The orders are taken one by one, as counts are asked for. The caches are empty
+    before the first epoch, and stay from epoch to epoch.
+
+    Args:
+        orders: of the epochs, in time.
+        readers: the processes that read.
+        pieces: that are fetched at once.
+        cache_nbytes: bytes that each node keeps; None for no limit, 0 for no cache, as
+            of `Caches`.
+
+    Yields:
+        The counts of each epoch over all nodes.
     """
     caches = Caches(readers, pieces, cache_nbytes)
     for order in orders:
@@ -132,7 +144,7 @@ class Caches:
         ]
 
     def piece_nbytes(self, sample: Ints64) -> Ints64:
-        """Return the bytes of the piece of each sample, (n,)."""
+        """Return the bytes of the piece of each of the samples ``sample``, (n,)."""
         piece = self._pieces.piece_of_sample[sample]
         return np.asarray(self._pieces.nbytes[piece])
 
@@ -149,7 +161,8 @@ class Caches:
             sample: (n,) sample indices.
 
         Returns:
-            (n,) True for samples whose piece is fetched; and the sums over all nodes.
+            (n,) True for samples whose piece is fetched; and the counts: sums over all
+            nodes, but for ``held_nbytes``, which is that of the node with most.
         """
         node = rank // self._readers.ranks
         piece = self._pieces.piece_of_sample[sample]
@@ -228,8 +241,13 @@ class _NodeCache:
         )
 
     def _fetch_one_by_one(self, piece: Ints64, limit: int) -> tuple[Flags, FetchCounts]:
-        """Fetch the pieces (n,) of one sample after another, dropping pieces beyond
-        ``limit``.
+        """Fetch the pieces (n,) of one sample after another; the cache changes.
+
+        The least recently used pieces are dropped where ``limit`` bytes are exceeded.
+        A piece larger than ``limit`` is fetched for each of its samples, and not kept.
+
+        Returns:
+            (n,) True for samples whose piece is fetched; and the counts.
         """
         # a sample of the same piece as the one before it changes nothing where that is cached
         is_repeated = np.zeros(len(piece), np.bool_)

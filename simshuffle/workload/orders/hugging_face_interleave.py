@@ -86,6 +86,9 @@ class HuggingFaceInterleave(Mixture):
     ) -> EpochOrder:
         """Mix the sources of an epoch, from 0.
 
+        Of sources in memory all epochs are equal, and batch k of a rank goes to worker
+        k mod workers.
+
         Raises:
             InputError: for sources that do not fit to the set; and, where they are
                 streamed, if a rank has fewer shards of a source than workers, where the
@@ -105,7 +108,9 @@ class HuggingFaceInterleave(Mixture):
         return order_from_streams(streams)
 
     def check(self, data: ShardedSet, readers: Readers) -> None:
-        """Raise an InputError for sources or readers that `epoch` refuses."""
+        """Raise an InputError for sources or readers that `epoch` refuses where sources
+        are streamed.
+        """
         smallest_source = min(self.shards_of_sources(data), key=len)
         reads_all = self.reads_all(data, readers)
         require_shard_for_each(
@@ -117,13 +122,24 @@ class HuggingFaceInterleave(Mixture):
         )
 
     def reads_all(self, data: ShardedSet, readers: Readers) -> bool:
-        """Return True if every rank reads all samples and keeps a part."""
+        """Return True if every rank reads all samples and keeps a part.
+
+        It does where the shards of the source that has fewest are no multiple of the
+        ranks.
+
+        Raises:
+            InputError: for sources that do not fit to the set.
+        """
         return min(map(len, self.shards_of_sources(data))) % readers.world_size != 0
 
     def shards_of_worker(
         self, data: ShardedSet, readers: Readers, epoch: int, rank: int, worker: int
     ) -> list[list[Ints64]]:
-        """Return the samples of each shard that a worker reads, a list for each source."""
+        """Return the samples of each shard that a worker reads, a list for each source.
+
+        The order of shards is that of the set in epoch 0, and then follows from the
+        epoch alone.
+        """
         samples_of_sources = []
         for shards in self.shards_of_sources(data):
             order = list(range(len(shards)))
@@ -146,6 +162,13 @@ class HuggingFaceInterleave(Mixture):
         first ``num_used``.
 
         They come in turn unless ``drawn``; all ranks draw alike.
+
+        Args:
+            seed: of the run, which counts in epoch 0 alone.
+            epoch: from 0.
+            worker: of a rank; it counts only if there are several.
+            workers: of a rank.
+            num_used: sources that are left out at the beginning.
         """
         if not self.drawn:
             return sources_in_turn(len(self.weights), num_used % len(self.weights))
@@ -160,11 +183,11 @@ class HuggingFaceInterleave(Mixture):
     def draw_mixture(
         self, shards: list[list[Ints64]], draws: Iterator[Ints64]
     ) -> MixedSamples:
-        """Draw the mixture of a process that begins.
+        """Draw the mixture of a process that begins, up to its end by `stop_rule`.
 
         Args:
             shards: samples of each shard that it reads, a list for each source.
-            draws: yields the sources.
+            draws: yields the sources; it may be read further than is needed.
         """
         samples = [np.concatenate([np.empty(0, np.int64), *parts]) for parts in shards]
         exhausted = [False] * len(samples)
@@ -175,7 +198,9 @@ class HuggingFaceInterleave(Mixture):
     def samples_of_rank(
         self, samples: Ints64, data: ShardedSet, readers: Readers, rank: int
     ) -> Ints64:
-        """Return the samples that a rank hands out of those that it reads."""
+        """Return the samples that a rank hands out of those that it reads: every M-th
+        if all ranks read all, else all.
+        """
         return (
             samples[rank :: readers.world_size]
             if self.reads_all(data, readers)
@@ -185,6 +210,8 @@ class HuggingFaceInterleave(Mixture):
     def samples_of_ranks(self, data: ShardedSet, readers: Readers, seed: int) -> Ints64:
         """Return the samples of each rank of sources in memory, (M, n); -1 where it has
         none.
+
+        Each rank has a contiguous part of one mixture, which all epochs have.
         """
         sources = [
             samples_of_shards(data, shards) for shards in self.shards_of_sources(data)

@@ -15,7 +15,7 @@ def swap_forward(samples: Ints64, partners: Ints64) -> None:
 
     Args:
         samples: (n,) samples.
-        partners: (n - 1,) positions in ``samples``.
+        partners: (n - 1,) positions in ``samples``, which are not checked.
     """
     for position in range(partners.shape[0]):
         partner = partners[position]
@@ -38,10 +38,11 @@ def mix(
 
     Args:
         stream: (n,) samples in the order of reading.
-        size, initial: see
-            `simshuffle.workload.orders.shuffle_buffers.shuffle_in_buffer`.
-        words: 32 random bits each, more than are needed: a draw rejects those beyond
-            the buffer, as `random.Random.randint` does.
+        size: samples to which the buffer grows; 0 or 1 keeps the order.
+        initial: samples that the buffer holds, if ``size`` allows, before it hands out
+            the first.
+        words: 32 random bits each, more than are needed, which is not checked: a draw
+            rejects those beyond the buffer, as `random.Random.randint` does.
         buffer: (min(size, n) + 2,) scratch.
         out: (n,) is overwritten by all samples of ``stream``.
     """

@@ -71,7 +71,8 @@ class _LitData(Order):
         """Share the chunks among the workers, in an epoch counted from 1.
 
         Returns:
-            The parts, sorted by worker and then in the order of reading.
+            The parts, sorted by worker and then in the order of reading. Samples of no
+            part are left out. The arrays of samples may be changed.
         """
 
     def epoch(
@@ -111,7 +112,10 @@ class _LitData(Order):
         )
 
     def drops_remainder(self, readers: Readers) -> bool:
-        """Return True if samples that cannot be shared evenly are left out."""
+        """Return True if samples that cannot be shared evenly are left out.
+
+        That is ``drop_last``, or where that is None, whether there are several ranks.
+        """
         return readers.world_size > 1 if self.drop_last is None else self.drop_last
 
 
@@ -137,7 +141,11 @@ class LitdataFull(_LitData):
     def _share_chunks(
         self, data: ShardedSet, readers: Readers, seed: int, epoch: int
     ) -> list[ChunkPart]:
-        """Share all chunks; from epoch 2 on within each node, if they fit its cache."""
+        """Share all chunks among all workers; from epoch 2 on within each node.
+
+        One node, or nodes of which one has more than its cache keeps, share all chunks
+        anew in each epoch.
+        """
         if readers.nodes == 1:
             return self._share_among_all(data, readers, seed, epoch)
         first_epoch = self._share_among_all(data, readers, seed, 1)
@@ -167,7 +175,7 @@ class LitdataFull(_LitData):
     def _share_among_all(
         self, data: ShardedSet, readers: Readers, seed: int, epoch: int
     ) -> list[ChunkPart]:
-        """Permute all chunks, and share them among all ranks."""
+        """Permute all chunks, by seed and epoch, and share them among all ranks."""
         chunks = reseeded_twister([seed, epoch]).permutation(len(data.samples))
         return self._cut_chunks(data, chunks, readers, readers.world_size)
 
@@ -178,7 +186,16 @@ class LitdataFull(_LitData):
 
         Each rank gets as many whole batches, its first workers one more than the
         others. The samples that remain go to the worker of the last rank whose turn it
-        is.
+        is, or are left out (`drops_remainder`).
+
+        Args:
+            data: the set in shards.
+            chunks: (n,) in the order in which they are laid out.
+            readers: the processes that read.
+            ranks: among which ``chunks`` are shared.
+
+        Returns:
+            The parts by rising worker, counted from 0 through these ranks.
         """
         size = int(data.samples[chunks].sum())
         batch_size = readers.batch_size
@@ -228,7 +245,11 @@ class LitdataWindow(_LitData):
     def _share_chunks(
         self, data: ShardedSet, readers: Readers, seed: int, epoch: int
     ) -> list[ChunkPart]:
-        """Give each worker its own chunks, in a new order within the window."""
+        """Give each worker its own chunks, in a new order within the window.
+
+        Where the remainder is dropped, a worker's last chunks are cut off or left out,
+        so that all workers that have chunks read equally many samples.
+        """
         num_workers = readers.world_size * readers.workers
         owner = _owner_of_chunks(data.samples.tolist(), num_workers)
         samples_read = data.samples
@@ -250,7 +271,8 @@ def _owner_of_chunks(sizes: list[int], num_workers: int) -> Ints64:
     """Return the worker of each chunk, (S,), given the samples of each.
 
     The next worker begins where the middle of a chunk is beyond the share of the
-    samples that the workers before it should have.
+    samples that the workers before it should have. The numbers do not decrease; with
+    few chunks the last workers have none.
     """
     total = sum(sizes)
     owner: list[int] = []
@@ -272,7 +294,8 @@ def _samples_in_equal_steps(
     """Return the samples of each chunk that are read, (S,), if all workers take as many
     steps.
 
-    No worker reads more than the whole batches of the one that has fewest samples.
+    No worker reads more than the whole batches of the one that has fewest samples; a
+    worker without samples does not count. All are 0 where that one has no whole batch.
     """
     samples_of_worker = np.bincount(owner, data.samples).astype(np.int64)
     fewest = int(samples_of_worker[samples_of_worker > 0].min())
@@ -288,7 +311,7 @@ def _shuffle_in_window(
     chunks: Ints64, window: int, rng: np.random.RandomState
 ) -> list[int]:
     """Return ``chunks`` after each position in turn was swapped with one of the
-    ``window`` positions from it on.
+    ``window`` positions from it on; a window of 1 keeps the order.
     """
     shuffled: list[int] = chunks.tolist()
     if window > 1:

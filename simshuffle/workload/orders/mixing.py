@@ -31,7 +31,10 @@ class Coverage:
 
 
 def count_coverage(order: EpochOrder, num_samples: int, readers: Readers) -> Coverage:
-    """Count which of ``num_samples`` samples an epoch has, and how unequal ranks are."""
+    """Count which of ``num_samples`` samples an epoch has, and how unequal ranks are.
+
+    A rank without rows counts with 0 samples.
+    """
     times = np.bincount(order.sample, minlength=num_samples)
     rows_of_rank = np.bincount(order.rank, minlength=readers.world_size)
     return Coverage(
@@ -44,7 +47,7 @@ def count_coverage(order: EpochOrder, num_samples: int, readers: Readers) -> Cov
 
 
 def batch_of_rows(order: EpochOrder, readers: Readers) -> Ints64:
-    """Return the batch of each row, (n,): an index for each pair of rank and iteration."""
+    """Return the batch of each row, (n,): iteration * M + rank."""
     return iteration_of_rows(order, readers) * readers.world_size + order.rank
 
 
@@ -102,8 +105,9 @@ def moved_share(previous: EpochOrder, current: EpochOrder, readers: Readers) -> 
     """Return the share of the samples of both epochs that are on another node than
     before.
 
-    The first time counts that a sample is handed out. 0 if no sample is in both
-    epochs. A random order gives 1 - 1 / nodes.
+    Samples that one of the epochs lacks do not count. Of a sample with several rows in
+    an epoch, the first row counts. 0 if no sample is in both epochs. A random order
+    gives 1 - 1 / nodes.
     """
     _, previous_row, current_row = np.intersect1d(
         previous.sample, current.sample, return_indices=True
@@ -117,10 +121,11 @@ def label_divergence(labels: Ints64, group: Ints64) -> float:
     """Return how far the labels of groups are from the labels of all rows, in nats.
 
     It is the mean over groups, each of equal weight, of the Kullback-Leibler divergence
-    of the shares of labels in the group to the shares among all rows.
+    of the shares of labels in the group to the shares among all rows. 0 if all groups
+    have equal shares.
 
     Args:
-        labels: (n,) the class of each row, from 0.
+        labels: (n,) the class of each row; at least one row.
         group: (n,) the group of each row: its rank or its iteration.
     """
     _, group = np.unique(group, return_inverse=True)
@@ -145,7 +150,14 @@ def position_entropy(
     0: always in the same of ``bins`` equal parts of the epoch, or only one epoch or
     part. 1: in as many parts as there can be. It is the mean over the samples that are
     handed out of the entropy of the parts in which they come, over the largest entropy
-    that so many epochs and parts allow. The first time in an epoch counts.
+    that so many epochs and parts allow. Of a sample with several rows in an epoch, the
+    first row counts; epochs that lack a sample do not count for it.
+
+    Args:
+        orders: of the epochs, at least one; none without rows.
+        num_samples: N.
+        readers: the processes that read.
+        bins: equal parts of the iterations of an epoch.
     """
     max_entropy = np.log(min(len(orders), bins))
     if max_entropy == 0:

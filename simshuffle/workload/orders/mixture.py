@@ -31,7 +31,7 @@ class Mixture(Order):
 
     @property
     def shares(self) -> Floats:
-        """(K,) the weights, summing to 1."""
+        """(K,) the weights, divided by their sum; their signs are not checked."""
         shares: Floats = np.array(self.weights) / np.sum(self.weights)
         return shares
 
@@ -76,7 +76,11 @@ class Mixture(Order):
         return shards_of_sources
 
     def source_of(self, data: ShardedSet) -> Ints64:
-        """Return the source of each sample, (N,)."""
+        """Return the source of each sample, (N,).
+
+        Raises:
+            InputError: as of `shards_of_sources`.
+        """
         sizes = [
             int(data.samples[shards].sum()) for shards in self.shards_of_sources(data)
         ]
@@ -84,7 +88,7 @@ class Mixture(Order):
 
     def requested_shares(self, data: ShardedSet, seed: int) -> Floats:
         """Return the share of an epoch that each source should have, (K,). By default
-        its weight's.
+        its weight's share of the weights.
         """
         return self.shares
 
@@ -109,6 +113,9 @@ def count_sources(
         data: the set in shards.
         sample: (n,) the samples of the epoch.
         seed: of the run.
+
+    Returns:
+        The counts of each source, in the order of sources.
     """
     source_of_sample = order.source_of(data)
     times = np.bincount(sample, minlength=data.size)
@@ -141,8 +148,9 @@ class StopRule:
         restarts_sources: whether an exhausted source begins again, or is passed over.
         ends_late: whether a source is exhausted only when one sample more is drawn from
             it, or as soon as its last sample is handed out.
-        max_samples: samples after which the mixture ends, whatever is exhausted; None
-            where exhausted sources end it.
+        max_samples: samples after which the mixture ends, whatever is exhausted, below
+            1 for none; None where exhausted sources end it. For sources that begin
+            again.
     """
 
     needs_all_exhausted: bool
@@ -157,7 +165,8 @@ class MixedSamples:
 
     sample: Ints64  # (n,) in the order of handing out
     draw_index: Ints64  # (n,) the draw that each sample is from, from 0
-    source_of_draw: Ints64  # (m,) the source of each draw
+    # (m,) the source of each draw, those that hand out no sample included
+    source_of_draw: Ints64
 
     def counts_after(self, num_samples: int, num_sources: int) -> tuple[int, Ints64]:
         """Count the draws until ``num_samples`` were handed out: all, and (K,) of each
@@ -170,7 +179,7 @@ class MixedSamples:
 
 
 Passes = Callable[[int, int], Ints64]
-"""Returns the samples, in their order, of a source and the pass over it, from 0."""
+"""Returns the samples (n,), in order, of a source and the pass over it, from 0."""
 
 
 def draw_samples(
@@ -178,13 +187,18 @@ def draw_samples(
 ) -> MixedSamples:
     """Draw samples from sources, one by one, up to the end of the mixture.
 
+    A draw of an exhausted source that does not begin again hands out no sample.
+
     Args:
-        draws: yields more sources as long as they are needed.
+        draws: yields arrays of more sources as long as they are needed; sources of the
+            last array that come after the end are lost.
         passes: samples of each source and pass; pass 0 has what remains of the source.
         exhausted: (K,) whether each source was exhausted before; such a source does not
             end the mixture by itself.
         stop: the rule that ends the mixture.
     """
+    if stop.max_samples is not None and stop.max_samples < 1:
+        return MixedSamples(*(np.empty(0, np.int64) for _ in range(3)))
     num_sources = len(exhausted)
     # (K,) draws with which each source is exhausted. A draw finds out that nothing remains.
     sizes = [len(passes(source, 0)) for source in range(num_sources)]
@@ -232,8 +246,10 @@ def draw_samples(
 
 
 def _reaches_end(drawn: Ints64, required: Ints64, stop: StopRule) -> bool:
-    """Return whether sources drawn so often, (K,), end a mixture that has no
+    """Return whether sources drawn so often, (K,), end a mixture; never one that has
     ``max_samples``.
+
+    ``required`` (K,) are the draws with which each source is exhausted.
     """
     is_exhausted = drawn >= required
     ended = is_exhausted.all() if stop.needs_all_exhausted else is_exhausted.any()
@@ -245,6 +261,14 @@ def _samples_of_draws(
 ) -> Ints64:
     """Return the sample that each draw of a source hands out, (num_draws,); -1 for
     none, where an exhausted source is passed over.
+
+    Args:
+        num_draws: of this source.
+        source: its index.
+        passes: samples of each source and pass.
+        stop: whether an exhausted source begins again.
+        is_exhausted: whether the source was exhausted before the first draw; counts
+            only if it does not begin again.
     """
     nothing = np.full(1, -1)
     if not stop.restarts_sources:
@@ -274,7 +298,8 @@ def sources_at_random(
     """Yield, without end, arrays of sources drawn by their shares (K,), without the
     first ``num_used`` of all.
 
-    They are drawn a thousand at once, as `datasets` does.
+    They are drawn from ``rng`` a thousand at once, as `datasets` does; the first arrays
+    may be shorter or empty.
     """
     while True:
         block: Any = rng.choice(len(shares), size=1000, p=shares)

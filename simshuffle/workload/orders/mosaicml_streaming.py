@@ -40,7 +40,7 @@ one before ended.
 def _naive(
     data: ShardedSet, nodes: int, block_size: int, seed: int, epoch: int
 ) -> Ints64:
-    """Permute all samples at once."""
+    """Permute all samples at once; canonical nodes and blocks have no effect."""
     return np.random.default_rng(seed + epoch).permutation(data.size)
 
 
@@ -49,7 +49,8 @@ def _spans_of_nodes(
 ) -> list[list[Ints64]]:
     """Return the samples of each span of each canonical node, as views of ``samples``.
 
-    A span is the part of a shard that lies in one canonical node.
+    A span is the part of a shard that lies in one canonical node. With fewer samples
+    than canonical nodes, some have no span.
 
     Args:
         data: the set in shards.
@@ -68,13 +69,14 @@ def _with_fixed_shards(shuffle_spans: SpanShuffle) -> Shuffle:
     """Return the shuffle that lays shards out in an order drawn once for the run.
 
     They are cut into canonical nodes; in each epoch the spans of each node are
-    permuted, and ``shuffle_spans`` shuffles their samples.
+    permuted, and ``shuffle_spans`` shuffles their samples. Shards without samples are
+    left out.
     """
 
     def shuffle(
         data: ShardedSet, nodes: int, block_size: int, seed: int, epoch: int
     ) -> Ints64:
-        """Lay out, cut, permute spans, and shuffle; see `Shuffle`."""
+        """Return the samples of all canonical nodes in the order of the epoch: (N,)."""
         shards = np.flatnonzero(data.samples)
         np.random.default_rng(seed).shuffle(shards)
         spans_of_nodes = _spans_of_nodes(
@@ -104,7 +106,10 @@ def _py1s(
 def _py2s(
     data: ShardedSet, nodes: int, block_size: int, seed: int, epoch: int
 ) -> Ints64:
-    """Permute samples within shards before these are cut, and within spans after it."""
+    """Permute samples within shards before these are cut, and within spans after it.
+
+    The first permutation is the same in all epochs. Blocks have no effect.
+    """
     shards = np.flatnonzero(data.samples)
     run_rng = np.random.default_rng(seed)
     run_rng.shuffle(shards)
@@ -266,7 +271,10 @@ class MosaicmlStreaming(Order):
         return self.num_canonical_nodes or initial_nodes * factor
 
     def block_size(self, readers: Readers) -> int:
-        """Return the samples of a block: ``shuffle_block_size`` or the default."""
+        """Return the samples of a block: ``shuffle_block_size`` or the default.
+
+        The default is 4,000,000 over the canonical nodes, but at least 262,144.
+        """
         return self.shuffle_block_size or max(
             4_000_000 // self.canonical_nodes(readers), 2**18
         )
@@ -292,7 +300,7 @@ class MosaicmlStreaming(Order):
     def remaining_order(
         self, data: ShardedSet, readers: Readers, seed: int, epoch: int, num_done: int
     ) -> EpochOrder:
-        """Return the order of the rest of an epoch, as of `epoch`.
+        """Return the order of the rest of an epoch; positions count from 0 again.
 
         Args:
             data: the set in shards.
@@ -301,6 +309,9 @@ class MosaicmlStreaming(Order):
             epoch: from 0.
             num_done: samples of the epoch that all ranks together have had; those that
                 are no whole turn of the nodes are read again.
+
+        Raises:
+            InputError: as of `epoch`.
         """
         check_inputs(data, readers, seed, epoch, 2**64)
         self._check_block(data)
@@ -311,8 +322,10 @@ class MosaicmlStreaming(Order):
         return deal_batches(np.where(positions < 0, -1, order[positions]), readers)
 
     def _check_block(self, data: ShardedSet) -> None:
-        """Raise an InputError for a block larger than the set, or too small for
+        """Raise an InputError for a given block larger than the set, or too small for
         ``py1br``.
+
+        The default block, and algorithms without blocks, are always accepted.
         """
         size = self.shuffle_block_size
         if size is None or self.shuffle_algo not in ("py1b", "py1br", "py1e"):
@@ -332,12 +345,18 @@ class MosaicmlStreaming(Order):
         """Return the positions in the shuffled order that each rank reads, (M, n); -1
         for none.
 
-        A resumed run shares batches of the whole world as the run did that began.
+        A resumed run on another number of nodes shares batches of the whole world as
+        the run did that began. With ``orig``, or if canonical nodes and nodes fit
+        together, it is shared like a run that begins.
 
         Args:
             size: samples of the set.
             readers: the processes that read.
             num_done: samples that all ranks together have had.
+
+        Raises:
+            InputError: if batches cannot be shared so, or the canonical nodes do not
+                fit.
         """
         canonical = self.canonical_nodes(readers)
         initial_nodes = self.initial_nodes or readers.nodes
@@ -379,7 +398,8 @@ def _positions_of_ranks(
     -1 for none.
 
     Canonical nodes take turns on the nodes, and ranks on the samples that a node reads.
-    Where equal shares lack samples, these are samples from shortly before the end.
+    Where equal shares lack samples, samples from shortly before the end are repeated.
+    n is a multiple of a batch of each worker of a rank; -1 stands at the end.
 
     Args:
         size: samples of the set.
@@ -387,6 +407,10 @@ def _positions_of_ranks(
         readers: the processes that read.
         num_done: samples that all ranks together have had; those that are no whole turn
             of the nodes are read again.
+
+    Raises:
+        InputError: if neither of canonical nodes and nodes is a multiple of the other,
+            or a canonical node has too few samples for its nodes.
     """
     small, large = sorted((canonical, readers.nodes))
     if large % small:
@@ -424,6 +448,9 @@ def _positions_of_canonical_nodes(
 
     Each canonical node is shared by ``nodes_per_canonical`` nodes, which divide n.
     Where samples are missing for that, some are repeated.
+
+    Raises:
+        InputError: if a canonical node has too few samples for its nodes.
     """
     max_size = -(-size // canonical)
     missing = -max_size % nodes_per_canonical

@@ -23,7 +23,7 @@ Batching = Literal["random", "stratified", "per_stream", "device_per_stream"]
 class _StreamOrder(MosaicmlStreaming):
     """The order of one stream, whose blocks are a portion of the block of all streams."""
 
-    portion: int
+    portion: int  # samples of a block
 
     def block_size(self, readers: Readers) -> int:
         """Return ``portion``."""
@@ -105,7 +105,10 @@ class MosaicmlStreams(Mixture):
         )
 
     def requested_shares(self, data: ShardedSet, seed: int) -> Floats:
-        """Return the share of an epoch that each stream should have, (K,)."""
+        """Return the share of an epoch that each stream should have, (K,).
+
+        With 'proportion' these are the shares of the weights, before rounding.
+        """
         return self.proportions(self.samples_of_streams(data, seed))
 
     def epoch(
@@ -125,7 +128,12 @@ class MosaicmlStreams(Mixture):
         """Return the order of the rest of an epoch, of which ``num_done`` samples are
         done.
 
-        ``num_done`` counts the samples that all ranks together have had.
+        ``num_done`` counts the samples that all ranks together have had. Samples of an
+        iteration that was not finished are read again; with ``random``, those that are
+        no whole turn of the nodes.
+
+        Raises:
+            InputError: as of `epoch`.
         """
         check_inputs(data, readers, seed, epoch, 2**64)
         self._check_counts(self.samples_of_streams(data, seed))
@@ -153,7 +161,8 @@ class MosaicmlStreams(Mixture):
     ) -> tuple[Ints64, Ints64]:
         """Pick the samples of an epoch, in units that are shuffled as shards are.
 
-        A unit is a pass over a shard, or the samples that were picked from it.
+        A unit is a pass over a shard, or the samples that were picked from it. Picks
+        follow from the seed alone with 'fixed', from seed and epoch with 'balanced'.
 
         Args:
             data: the set in shards.
@@ -162,7 +171,8 @@ class MosaicmlStreams(Mixture):
             stream: whose samples are picked; None for all streams.
 
         Returns:
-            (U,) the size of each unit; and the samples of one unit after another.
+            (U,) the size of each unit; and the samples of one unit after another, each
+            unit's in the order of storage.
         """
         is_balanced = self.sampling_method == "balanced"
         rng = np.random.default_rng(seed + epoch if is_balanced else seed)
@@ -209,6 +219,9 @@ class MosaicmlStreams(Mixture):
             stream: whose samples.
             stream_order: by which they are shuffled and dealt.
             readers: the processes that read.
+
+        Raises:
+            InputError: if ``stream_order`` or the streams do not fit to ``readers``.
         """
         units, samples = self.resample_units(data, seed, epoch, stream)
         unit_set = ShardedSet(units, units.astype(np.float64))
@@ -247,7 +260,8 @@ class MosaicmlStreams(Mixture):
         return rows_of_streams
 
     def proportions(self, counts: Ints64) -> Floats:
-        """Return the share of each stream as the library reckons with it, (K,).
+        """Return the share of each stream as the library reckons with it, (K,): that of
+        the weights with 'proportion', else that of ``counts``.
 
         Args:
             counts: (K,) samples that an epoch is to have of each stream.
@@ -269,11 +283,14 @@ def pick_samples(
 ) -> Ints64:
     """Decide how many samples of each shard an epoch has, (S,), as `get_sampling` does.
 
+    All shards get as many whole passes; what is left over is picked at random.
+
     Args:
-        sizes: (S,) samples of each shard.
-        num_samples: their sum.
-        granularity: samples that are picked at once from a shard.
-        rng: that picks.
+        sizes: (S,) samples of each shard, not all 0.
+        num_samples: samples of the epoch: the sum of the result.
+        granularity: samples that are picked at once from a shard; the last pick may
+            take fewer.
+        rng: that picks; nothing is drawn if nothing is left over.
     """
     passes, num_picked = divmod(num_samples, int(sizes.sum()))
     counts = sizes * passes
@@ -295,7 +312,14 @@ def pick_samples(
 def _batch_by_strata(
     order: MosaicmlStreams, data: ShardedSet, readers: Readers, seed: int, epoch: int
 ) -> Ints64:
-    """Put equally many samples of each stream into each batch of all ranks: (T, M b)."""
+    """Put equally many samples of each stream into each batch of all ranks: (T, M b).
+
+    A row has the samples of one stream after another. Rows end with the stream that has
+    fewest; samples of other streams beyond that are left out.
+
+    Raises:
+        InputError: if a stream has less than a sample in a batch.
+    """
     size = readers.world_size * readers.batch_size
     shares = order.proportions(order.samples_of_streams(data, seed))
     # (K,) samples of each stream in a batch, rounded so that they sum to the batch
@@ -322,7 +346,14 @@ def _batch_by_strata(
 def _batch_per_stream(
     order: MosaicmlStreams, data: ShardedSet, readers: Readers, seed: int, epoch: int
 ) -> Ints64:
-    """Fill each batch of all ranks from one stream: (T, M b)."""
+    """Fill each batch of all ranks from one stream: (T, M b), a rank's batch after
+    another's.
+
+    Samples of a stream that fill no batch are left out.
+
+    Raises:
+        InputError: if a stream has no whole batch.
+    """
     ranks = readers.world_size
     batch_size = readers.batch_size
     batches_of_streams = []
@@ -342,7 +373,13 @@ def _batch_per_device(
     order: MosaicmlStreams, data: ShardedSet, readers: Readers, seed: int, epoch: int
 ) -> Ints64:
     """Fill each batch of a rank from one stream: (T, M b), a rank's batch after
-    another's.
+    another's; -1 in the last rows where a node has no batch.
+
+    Samples of a stream that fill no batch on a node are left out.
+
+    Raises:
+        InputError: if the canonical nodes are no multiple of the nodes, or a stream has
+            no whole batch on a node.
     """
     canonical = order.of.canonical_nodes(readers)
     nodes = readers.nodes
@@ -378,7 +415,12 @@ def _batch_per_device(
 def _mix_rows(rows_of_streams: list[Ints64], rng: np.random.Generator) -> Ints64:
     """Mix the rows of streams at random; the rows of each stream stay in their order.
 
-    Raises an InputError if a stream has no row.
+    Args:
+        rows_of_streams: (n, columns) of each stream.
+        rng: that mixes.
+
+    Raises:
+        InputError: if a stream has no row.
     """
     if not min(map(len, rows_of_streams)):
         _refuse_batch("a stream of less than a batch")

@@ -42,7 +42,7 @@ class ShardedSet:
         return int(self.begin[-1])
 
     def shard_of(self, sample: Ints64) -> Ints64:
-        """Return the shard of each sample, in the shape of ``sample``."""
+        """Return the shard of each sample (0 to N - 1), in the shape of ``sample``."""
         return np.searchsorted(self.begin, sample, side="right") - 1
 
 
@@ -66,7 +66,7 @@ class EpochOrder:
     """The samples of an epoch, and the workers that hand them out when.
 
     It has a row for each sample that is handed out, sorted by rank, worker and
-    position.
+    position. A sample of the set may have several rows, or none.
     """
 
     rank: Ints64  # (n,) the rank that trains on it

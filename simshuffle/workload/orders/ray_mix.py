@@ -52,9 +52,12 @@ class RayMix(Mixture):
     ) -> EpochOrder:
         """Mix the sources of an epoch; no epoch and no seed differs from another.
 
+        All rows are of worker 0. Shards that come after the end of the mixture are left
+        out.
+
         Raises:
-            InputError: for sources that do not fit to the set, and for fewer shards
-                than ranks, where Ray gives no block to some.
+            InputError: for sources that do not fit to the set, and for a mixture of
+                fewer shards than ranks, where Ray gives no block to some.
         """
         shards = self.mix_shards(data)
         mixed_set = ShardedSet(data.samples[shards], data.nbytes[shards])
@@ -70,7 +73,11 @@ class RayMix(Mixture):
     def mix_shards(self, data: ShardedSet) -> list[int]:
         """Return the shards of an epoch, in the order in which the sources give them.
 
-        They end when a source is exhausted, or when all are (``stopping``).
+        They end when a source is exhausted, or when all are (``stopping``). Each shard
+        comes once at most.
+
+        Raises:
+            InputError: for sources that do not fit to the set.
         """
         waiting_shards = [shards.tolist() for shards in self.shards_of_sources(data)]
         shares = [weight / sum(self.weights) for weight in self.weights]

@@ -34,7 +34,9 @@ _MAX_SAMPLES = (2**32 - 1) // 20
 
 def torch_randperm(size: int, seed: int) -> Ints64:
     """Permute the numbers below ``size`` as ``torch.randperm`` does on a CPU after
-    ``manual_seed``.
+    ``manual_seed``: (size,) int64.
+
+    For sizes below (2^32 - 1) / 20, which is not checked. The seed counts modulo 2^32.
     """
     return torch_permutation(size, reseeded_twister(seed % 2**32))
 
@@ -43,7 +45,7 @@ def torch_permutation(size: int, twister: np.random.RandomState) -> Ints64:
     """Permute the numbers below ``size`` as ``torch.randperm`` does on a CPU.
 
     Each position in turn is swapped with one of those from it on, by a number of 32
-    bits of the Mersenne Twister.
+    bits of the Mersenne Twister. ``twister`` goes on by ``size`` - 1 numbers.
     """
     from simshuffle.workload.orders.kernels import swap_forward  # noqa: PLC0415 - numba
 
@@ -125,8 +127,8 @@ class TorchFt(DistributedSampler):
     def epoch(
         self, data: ShardedSet, readers: Readers, seed: int, epoch: int
     ) -> EpochOrder:
-        """Draw the order of an epoch, and drop the samples of groups that are not
-        there.
+        """Draw the order of an epoch for all groups, and drop the samples of groups
+        that are not there.
 
         Raises:
             InputError: as of `DistributedSampler.epoch`, and for more nodes than
@@ -195,7 +197,8 @@ class Accelerate(Order):
         permutation.
 
         They are dropped first; the rest is dealt, and its last round completed, as a
-        set of its own.
+        set of its own. The last round of a single rank stays incomplete unless
+        ``dispatch`` is set.
 
         Raises:
             InputError: as of `epoch`.
@@ -278,7 +281,11 @@ class OwnOrder(Order):
     def epoch(
         self, data: ShardedSet, readers: Readers, seed: int, epoch: int
     ) -> EpochOrder:
-        """Draw the order of an epoch, from 0; every set and every reader will do."""
+        """Draw the order of an epoch, from 0; every set and every reader will do.
+
+        Sample k of a rank goes to worker k mod workers. Parts differ by one sample at
+        most; a rank has none where there are fewer samples than ranks.
+        """
         is_local = self.shuffle == "local"
         rng = stream(seed, "orders/own/partition", 0 if is_local else epoch)
         ends = np.arange(readers.world_size + 1) * data.size // readers.world_size
@@ -306,11 +313,11 @@ class Synchronised(Order):
     def epoch(
         self, data: ShardedSet, readers: Readers, seed: int, epoch: int
     ) -> EpochOrder:
-        """Draw the order of an epoch, from 0.
+        """Draw the order of an epoch, from 0; all rows are of worker 0.
 
         Raises:
-            InputError: if the parts of the ranks are not of one size, so that they have
-                no permutation in common.
+            InputError: if the parts of the ranks are empty or not of one size, so that
+                they have no permutation in common.
         """
         part_size, surplus = divmod(data.size, readers.world_size)
         if surplus or not part_size:

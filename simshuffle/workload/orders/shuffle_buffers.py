@@ -19,7 +19,8 @@ def shuffle_by_replacement(
     out.
 
     The buffer is filled first. Then it hands out one sample at random for each that it
-    takes, and at the end all that remain, in random order.
+    takes, and at the end all that remain, in random order. ``samples`` (n,) does not
+    change; ``size`` is at least 1.
     """
     buffer = samples[:size].copy()
     arriving = samples[size:]
@@ -37,9 +38,10 @@ def shuffle_in_buffer(
 ) -> Ints64:
     """Return the samples of ``stream`` in the order in which a buffer hands them out.
 
-    The buffer hands out samples as soon as it holds ``initial``. Meanwhile it grows to
-    ``size`` by one sample for each that it hands out. More is taken from ``rng`` than
-    the library takes, so it is of no use afterwards.
+    The buffer hands out samples as soon as it holds ``initial``, or ``size`` if that is
+    less. Meanwhile it grows to ``size`` by one sample for each that it hands out. A
+    ``size`` of 0 or 1 keeps the order. More is taken from ``rng`` than the library
+    takes, so it is of no use afterwards.
     """
     from simshuffle.workload.orders.kernels import mix  # noqa: PLC0415 - numba
 
@@ -63,9 +65,14 @@ def interleave_runs(
 ) -> tuple[Ints64, Ints64]:
     """Return the samples of R runs, a piece of each in turn from run ``first`` on.
 
+    Args:
+        runs: samples (n,) of each; a run that has ended is passed over.
+        piece_size: samples of a piece; the last piece of a run may be smaller.
+        first: the run of the first piece.
+
     Returns:
-        (n,) the samples; and (n,) the piece of each: piece k of run r is k R + (r -
-        first) mod R.
+        (n,) the samples; and (n,) the piece of each, not decreasing: piece k of run r
+        is k R + (r - first) mod R.
     """
     num_runs = len(runs)
     piece = concatenate_or_empty(
@@ -84,8 +91,8 @@ def shuffle_by_halves(
     """Return ``samples`` in the order in which a buffer hands them out that then keeps
     one half.
 
-    The buffer takes piece after piece. Once it is full it is shuffled, and hands out
-    all but ``size`` // 2 samples.
+    The buffer takes piece after piece. Once it has ``size`` samples or more it is
+    shuffled, and hands out all but ``size`` // 2 samples.
 
     Args:
         samples: (n,) in the order in which they come.
@@ -95,12 +102,13 @@ def shuffle_by_halves(
 
     Returns:
         An array for each time that it hands out samples; the last is what remained,
-        perhaps nothing.
+        shuffled too, perhaps nothing.
     """
     buffer = samples[:0]
     num_read = 0
     handed_out = []
     while True:
+        # the first piece with which the buffer has ``size`` samples or more
         piece = np.searchsorted(piece_ends, num_read + size - len(buffer))
         if piece == len(piece_ends):
             break
@@ -123,8 +131,19 @@ def shuffle_in_batches(
     """Return the samples of ``blocks`` in the order in which the buffer of a rank hands
     them out.
 
-    It hands out a batch after the other, as `RayLocal` says; the last may be smaller.
-    All batches are joined, (n,).
+    Blocks wait until there are 1.5 times ``buffer_size`` samples and a batch. Then all
+    are permuted, and batches are handed out while half of ``buffer_size`` is left. The
+    last batch may be smaller.
+
+    Args:
+        blocks: samples (n,) of each, in the order of reading.
+        batch_size: samples that are handed out at once.
+        buffer_size: samples that the buffer has at least; ``batch_size`` if that is
+            larger.
+        rng: from which a permutation is drawn each time.
+
+    Returns:
+        (n,) all batches joined.
     """
     buffer_size = max(buffer_size, batch_size)
     min_shuffled = max(1, buffer_size // 2)

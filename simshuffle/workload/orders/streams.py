@@ -50,9 +50,10 @@ def concatenate_or_empty(parts: Sequence[Ints64]) -> Ints64:
 
 
 def split_into_blocks(data: ShardedSet, block: int) -> list[Ints64]:
-    """Return the positions of each block of ``block`` samples.
+    """Return the positions (n,) in the set of each block of ``block`` samples.
 
-    No block crosses the end of a shard, so the last block of a shard may be smaller.
+    No block crosses the end of a shard, so the last block of a shard may be smaller. A
+    shard without samples has no block.
     """
     return [
         np.arange(first, min(first + block, end))
@@ -76,11 +77,11 @@ def cut_spans(data: ShardedSet, shards: Ints64, ends: Ints64) -> list[Span]:
     Args:
         data: the set in shards.
         shards: in the order in which they are laid out.
-        ends: (P,) the position after the last sample of each part, ascending; samples
-            after the last of them belong to no part.
+        ends: (P,) the position after the last sample of each part, ascending, at least
+            one; samples after the last of them belong to no part.
 
     Returns:
-        The spans, by ascending part and position.
+        The spans, by ascending part and position; none of an empty part or shard.
     """
     # positions where a shard or a part ends, none beyond the last part
     shard_end = np.cumsum(data.samples[shards])
@@ -97,6 +98,8 @@ def cut_spans(data: ShardedSet, shards: Ints64, ends: Ints64) -> list[Span]:
 def number_positions(rank: Ints64, worker: Ints64, sample: Ints64) -> EpochOrder:
     """Return the order with these rows, (n,) each and sorted by rank and worker
     already.
+
+    Positions count from 0 for each pair of rank and worker.
     """
     # a number for each pair of rank and worker; equal ones follow one another
     stream = rank * (worker.max(initial=0) + 1) + worker
@@ -107,7 +110,7 @@ def number_positions(rank: Ints64, worker: Ints64, sample: Ints64) -> EpochOrder
 def deal_batches(sequences: Ints64, readers: Readers) -> EpochOrder:
     """Deal each rank's samples to its workers: batch k goes to worker k mod workers.
 
-    Columns count as places of a batch also where they hold -1.
+    Columns count as places of a batch also where they hold -1, which gives no row.
 
     Args:
         sequences: (M, n) the samples of each rank in their order, -1 where it has none.
@@ -125,7 +128,8 @@ def order_from_streams(streams: Iterable[tuple[int, int, Ints64]]) -> EpochOrder
     """Return the order in which the streams of an epoch hand out samples.
 
     Args:
-        streams: rank, worker and samples (n,) of each, sorted by rank and worker.
+        streams: rank, worker and samples (n,) of each, sorted by rank and worker; at
+            least one. A stream without samples gives no row.
     """
     ranks, workers, samples = zip(*streams, strict=True)
     sizes = [len(stream) for stream in samples]
@@ -188,7 +192,7 @@ def check_inputs(
     data: ShardedSet, readers: Readers, seed: int, epoch: int, num_seeds: int
 ) -> None:
     """Raise an InputError for a set without samples, a shard of negative size, no
-    readers, or a bad seed.
+    readers, or a bad seed; one error for all problems.
 
     Args:
         data: the set in shards.

@@ -82,7 +82,8 @@ class TorchdataNodes(Mixture):
 
         Args:
             batch_size: b.
-            steps: batches of this epoch that the rank has trained on.
+            steps: batches of this epoch that the rank has trained on, fewer than the
+                epoch has; they count only with ``CYCLE_FOREVER``.
         """
         max_samples = None
         if self.stopping == "CYCLE_FOREVER":
@@ -98,6 +99,8 @@ class TorchdataNodes(Mixture):
         self, data: ShardedSet, readers: Readers, seed: int, epoch: int
     ) -> EpochOrder:
         """Mix the sources of an epoch, after drawing all epochs before it.
+
+        All rows are of worker 0. The time is in proportion to ``epoch``.
 
         Raises:
             InputError: for sources that do not fit to the set.
@@ -132,7 +135,18 @@ class TorchdataNodes(Mixture):
         epoch: int,
         batch_size: int,
     ) -> MixedSamples:
-        """Draw the samples of a rank in the next epoch, and advance its samplers."""
+        """Draw the samples of a rank in the next epoch, and advance its samplers.
+
+        Args:
+            data: the set in shards.
+            samplers: of the rank; their epochs change.
+            seed: of the run.
+            epoch: of the run, from 0, which decides the sources that are drawn.
+            batch_size: b; it counts only with ``CYCLE_FOREVER``.
+
+        Raises:
+            InputError: for sources that do not fit to the set.
+        """
         draws = self.draw_sources(seed, samplers.rank, samplers.world_size, epoch)
         passes = self.source_passes(data, samplers, seed)
         num_sources = len(self.weights)
@@ -150,7 +164,10 @@ class TorchdataNodes(Mixture):
         samples_before: Ints64,
         exhausted: list[bool],
     ) -> None:
-        """Advance the epoch of each sampler that a sample was drawn from.
+        """Advance the epoch of each sampler whose source was drawn.
+
+        If sources begin again, it advances by the passes that were begun, at least 1.
+        If not, by 1, unless the source was exhausted before.
 
         Args:
             data: the set in shards.
@@ -211,6 +228,8 @@ class TorchdataNodes(Mixture):
     ) -> Iterator[Ints64]:
         """Yield, without end, arrays of the sources that a rank draws, without the
         first ``num_used`` of all.
+
+        The first arrays may be shorter or empty. All draws follow from the arguments.
         """
         seeds = reseeded_twister((seed * world_size + rank) % 2**32)
         epoch_seed = _torch_uint64(seeds, epoch + 1)[-1]
@@ -224,7 +243,10 @@ class TorchdataNodes(Mixture):
 def _torch_uint64(
     rng: np.random.RandomState, count: int
 ) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
-    """Draw numbers of 64 bits as torch does, the upper half first: (count,)."""
+    """Draw numbers of 64 bits as torch does, the upper half first: (count,).
+
+    Two words of 32 bits each are taken from ``rng``.
+    """
     # (count, 2) upper and lower half
     words = rng.randint(0, 2**32, 2 * count, np.uint32).astype(np.uint64).reshape(-1, 2)
     return (words[:, 0] << np.uint64(32)) | words[:, 1]
@@ -235,6 +257,11 @@ def torch_multinomial(
 ) -> Ints64:
     """Draw as ``torch.multinomial`` does on a CPU, with replacement, from weights of 64
     bits.
+
+    Args:
+        rng: from which two words of 32 bits are taken for each draw.
+        weights: (K,) not negative; they need not sum to 1.
+        count: of draws.
 
     Returns:
         (count,) indices into ``weights``.

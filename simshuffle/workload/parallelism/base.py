@@ -115,6 +115,9 @@ class Parallelism(Sourced):
         """Return the bytes that each member of a group keeps, where all keep equally
         many.
 
+        With ``recompute``, activations are the inputs of blocks, and what else the
+        largest block keeps.
+
         Args:
             job: that is divided.
             division: the part of each layer that a member has.
@@ -204,8 +207,8 @@ class GroupParallelism(Parallelism):
     group_batch: Count | None = None
 
     def samples(self, batch: float, num_members: int) -> float:
-        """Return the samples of a group in an iteration, if each member reads
-        ``batch``.
+        """Return the samples of a group in an iteration: ``group_batch`` if given, else
+        ``batch`` for each member.
         """
         return (
             num_members * batch if self.group_batch is None else float(self.group_batch)
@@ -220,8 +223,16 @@ class GroupParallelism(Parallelism):
     def problems(
         self, layers: LayerList, world_size: int, batch: float
     ) -> Iterator[Problem]:
-        """Yield the reasons why training cannot be divided so; see
-        `Parallelism.problems`.
+        """Yield the reasons why training cannot be divided so, with the nearest values
+        that would work.
+
+        The members must keep to `broken_rule` and divide the world size;
+        ``group_batch`` must not exceed what the members read together.
+
+        Args:
+            layers: of the network.
+            world_size: M.
+            batch: samples of a rank in an iteration.
         """
         num_members = self.group_size(world_size)
         path = f"parallelism.{self.members_key}"
@@ -247,8 +258,10 @@ class GroupParallelism(Parallelism):
     def _suggest_members(
         self, layers: LayerList, world_size: int, num_members: int
     ) -> str:
-        """Return a remedy: the nearest number of members that works, the smaller of
-        two; another strategy if none does.
+        """Return a remedy as text: the nearest number of members that works, or another
+        strategy if none does.
+
+        Numbers that divide the world size are tried; of two equally near, the smaller.
         """
         possible = [
             divisor
@@ -289,7 +302,15 @@ class DividedLayers(GroupParallelism):
         """Return the part of each layer that a member has, for two members at least."""
 
     def step(self, job: DividedWorkload, max_pieces: int | None = None) -> Step:
-        """Return the step of a group, which begins with getting its samples."""
+        """Return the step of a group, which begins with getting its samples.
+
+        A group of one member gets none from others.
+
+        Args:
+            job: that is divided.
+            max_pieces: the most pieces into which neighbouring layers are put together;
+                None for each layer by itself.
+        """
         inputs = []
         if self.ways > 1:
             nbytes = self.samples(job.batch, self.ways) * job.input_nbytes
@@ -310,6 +331,9 @@ class DividedLayers(GroupParallelism):
     def _job_division(self, job: DividedWorkload) -> Division:
         """Return the part of each layer that a member has, with the work that all
         repeat.
+
+        Work shares rise from s to r + (1 - r) s, with r ``repeated``; a group of one
+        member has all of each layer.
         """
         if self.ways == 1:
             return no_division(len(job.layers))
@@ -320,7 +344,11 @@ class DividedLayers(GroupParallelism):
         return replace(division, work_share=work_share)
 
     def _pass_settings(self, job: DividedWorkload, division: Division) -> PassSettings:
-        """Return how the step of a group is computed."""
+        """Return how the step of a group is computed.
+
+        Gradients are not summed where no other rank has the same part of the model. A
+        member updates the parameters that it holds.
+        """
         is_only_group = self.gradient_group == "data" and job.world_size <= self.ways
         return PassSettings(
             samples=self.samples(job.batch, self.ways),

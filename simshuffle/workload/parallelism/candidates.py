@@ -51,10 +51,10 @@ def list_candidates(
     """Return the ways that may be worth trying, by `parallelism_name`, in a fixed
     order.
 
-    Groups have all ranks, 2, 4, 8 ... as far as a host has GPUs, or a divisor of these.
-    Those of all ranks are there even if the network cannot be divided so, and
-    `Parallelism.problems` says why; smaller ones only if it can. For one rank there is
-    data parallelism alone.
+    Groups have all ranks; or 2, 4, 8 ... members up to the GPUs of a host, or a divisor
+    of these GPUs, if the group size divides ``world_size``. Groups of all ranks are
+    there even if the network cannot be divided so, and `Parallelism.problems` says why;
+    smaller ones only if it can. For one rank there is data parallelism alone.
 
     Args:
         layers: of the network.
@@ -98,8 +98,15 @@ def _group_candidates(
 ) -> list[GroupParallelism]:
     """Return the ways with groups of ``num_members`` that suit the network.
 
-    They differ for a transformer and for a network of pixels. ``shared`` are keys and
-    values that all have.
+    Tensor and pipeline for a network with layers that tensor parallelism divides;
+    spatial, filter, channel and pipeline for others. Whether training can be divided so
+    is not checked.
+
+    Args:
+        layers: of the network.
+        num_members: of a group.
+        batch: samples of a rank in an iteration.
+        shared: keys and values that all ways have.
     """
     # first without microbatches, to ask how many samples a group has
     pipeline = Pipeline(stages=num_members, **shared)
@@ -124,7 +131,7 @@ def even_grid(extents: tuple[int, ...], num_members: int) -> list[int] | None:
     """Return members along each extent so that parts are about as long as they are
     wide: the prime factors of ``num_members``, each along the longest side then.
 
-    None if all members are along the longest extent.
+    None if all members are along the longest extent, or there are no extents.
     """
     grid = [1] * len(extents)
     remaining = num_members

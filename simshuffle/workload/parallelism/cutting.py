@@ -27,8 +27,9 @@ def piece_starts(seconds: Floats, max_pieces: int | None) -> Ints64:
     layer is a piece for None.
 
     Args:
-        seconds: (layers,) s of each.
-        max_pieces: how many pieces there are at most.
+        seconds: (layers,) s of each; layers count equally if all are 0.
+        max_pieces: how many pieces there are at most; there may be fewer, as a long
+            layer is not cut.
     """
     count = len(seconds)
     if max_pieces is None or max_pieces >= count:
@@ -45,8 +46,11 @@ def stage_starts(seconds: Floats, stages: int) -> list[int]:
     """Return the first layer of each stage, so that the longest stage takes as little
     as it can.
 
-    To a millionth, by bisection. Each stage has one layer at least. ``seconds`` is
-    (layers,).
+    To a millionth, by bisection. Each stage has one layer at least.
+
+    Args:
+        seconds: (layers,) s of each.
+        stages: how many there are, at most as many as layers, which is not checked.
     """
     ends = [0.0, *np.cumsum(seconds).tolist()]
     low = max(ends[-1] / stages, float(seconds.max()))
@@ -67,12 +71,13 @@ def _fill_stages(ends: list[float], stages: int, limit: float) -> list[int]:
     """Return the first layers of stages of which each but the last takes ``limit`` s at
     most.
 
-    Each leaves a layer at least for each stage after it.
+    Each leaves a layer at least for each stage after it. The last takes all that is
+    left, perhaps longer than ``limit``.
 
     Args:
         ends: (layers + 1,) s at which each layer begins, and the last one ends.
         stages: how many there are.
-        limit: s.
+        limit: s, at least those of the longest layer.
     """
     starts = [0]
     num_layers = len(ends) - 1
@@ -87,7 +92,9 @@ def crossings(layers: LayerList) -> tuple[Ints64, Ints64]:
     """Count the values and the outputs of one sample that cross each cut between
     layers.
 
-    A cut is before a layer; an output that is taken there several times counts once.
+    A cut is before a layer, the last one behind all layers. An output, or the sample,
+    that is taken behind a cut several times counts once; outputs that no layer takes
+    cross none.
 
     Returns:
         (layers + 1,) values; and (layers + 1,) outputs.
@@ -143,7 +150,8 @@ def saved_values(
 
     Returns:
         Values of every sample whose backward pass is still to come; and values more of
-        samples whose backward pass runs.
+        samples whose backward pass runs, those of the largest block, 0 unless
+        ``recompute``.
     """
     first, end = span
     saved = saved_share * [layer.saved for layer in layers.layers]

@@ -35,7 +35,7 @@ class Data(SampleParallelism):
         """Return a step of forward pass, backward pass, one allreduce and update.
 
         With buckets there is an allreduce for each, as it becomes ready. Nothing else
-        is sent, so layers always go together.
+        is sent, so layers always go together, whatever ``max_pieces`` is.
         """
         settings = self.pass_settings(job, "allreduce", job.update)
         return divided_step(job, no_division(len(job.layers)), settings, max_pieces=1)
@@ -70,7 +70,13 @@ class ShardedData(SampleParallelism):
         """Return the step of a rank.
 
         At stages 1 and 2 it is that of data parallelism, with a reduce-scatter in place
-        of the allreduce, and an allgather of the weights at the end.
+        of the allreduce, and an allgather of the weights at the end. At stage 3 weights
+        are gathered before each piece in either pass, and gradients scattered after it.
+
+        Args:
+            job: that is divided.
+            max_pieces: the most pieces into which neighbouring blocks are put together
+                at stage 3; None for each block by itself.
         """
         settings = self._pass_settings(job)
         if self.stage == 3:
@@ -84,8 +90,8 @@ class ShardedData(SampleParallelism):
     def memory(self, job: DividedWorkload) -> GpuMemory:
         """Return the bytes of a rank, which keeps 1/M of more at each stage.
 
-        At stage 3 it also has the weights of two blocks next to each other, the
-        largest.
+        At stage 3 its buffers have the weights of two blocks next to each other, the
+        largest; at others they are 0.
         """
         unsharded = self.divided_memory(
             job, no_division(len(job.layers)), self._pass_settings(job)
@@ -105,7 +111,7 @@ class ShardedData(SampleParallelism):
         )
 
     def _pass_settings(self, job: DividedWorkload) -> PassSettings:
-        """Return how the step of a rank is computed."""
+        """Return how the step of a rank is computed: it updates 1/M of the weights."""
         return self.pass_settings(job, "reduce_scatter", job.update / job.world_size)
 
 
@@ -125,7 +131,7 @@ def _prefetched_step(
     """Return the step of stage 3, in which the weights of a piece come while another is
     computed.
 
-    Messages go one after the other.
+    Messages go one after the other. Nothing is sent for a piece without parameters.
 
     Args:
         job: that is divided.

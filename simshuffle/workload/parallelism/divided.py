@@ -54,7 +54,11 @@ class Spatial(DividedLayers):
         return self
 
     def broken_rule(self, layers: LayerList, num_members: int) -> str:
-        """Return the rule that is broken; '' if the first layer can be divided."""
+        """Return the rule that is broken; '' if the first layer can be divided.
+
+        The grid counts only if it has ``num_members``; else all are along the longest
+        extent.
+        """
         extents = layers.input[1:]
         if not extents:
             return "needs samples with extents, such as pixels"
@@ -70,8 +74,10 @@ class Spatial(DividedLayers):
         )
 
     def division(self, layers: LayerList) -> Division:
-        """Return the work of the largest part, up to the first layer that cannot be
-        divided.
+        """Return the division by the work of the largest part, up to the first layer
+        that cannot be divided or that ``convolutions`` leaves undivided.
+
+        From that layer on every member does all the work.
         """
         members_by_axis = self._members_by_axis(layers, self.ways)
         num_extents = len(layers.input) - 1
@@ -131,7 +137,7 @@ class Spatial(DividedLayers):
 
     def _first_whole_layer(self, layers: LayerList) -> int:
         """Return the index of the first layer that is not to be divided, by
-        ``convolutions``.
+        ``convolutions``; the number of layers if all may be.
         """
         convolutions = [
             index for index, layer in enumerate(layers.layers) if layer.kind == "conv"
@@ -141,7 +147,12 @@ class Spatial(DividedLayers):
         return convolutions[self.convolutions]
 
     def _members_by_axis(self, layers: LayerList, num_members: int) -> dict[int, int]:
-        """Return the members along each axis that is divided."""
+        """Return the members along each axis that is divided, by the axis, from 1 (0 is
+        the channels).
+
+        They are those of ``grid`` if it has ``num_members``; else all are along the
+        longest extent, the first of equals.
+        """
         if self.grid is not None and num_members == self.ways:
             return {
                 axis: members
@@ -159,6 +170,12 @@ def _is_divisible(
     halo.
 
     Rows that are no multiple of the members are shared out as evenly as they can be.
+    Attention, and layers of another number of extents, are never divided.
+
+    Args:
+        layer: of the network.
+        num_extents: of a sample.
+        members_by_axis: members along each divided axis, from 1.
     """
     num_axes = {len(layer.input), len(layer.output)}
     if layer.kind == "attention" or num_axes != {1 + num_extents}:
@@ -171,8 +188,8 @@ def _is_divisible(
 
 
 def _largest_part(layer: Layer, members_by_axis: dict[int, int]) -> float:
-    """Return the share of a layer that the member with most rows has: 2/7 if four
-    divide 7 rows.
+    """Return the share of a layer's outputs that the member with most rows has: 2/7 if
+    four divide 7 rows.
     """
     return math.prod(
         -(-layer.output[axis] // members) / layer.output[axis]
@@ -391,7 +408,9 @@ class Tensor(DividedLayers):
     def _traffic(
         self, layers: LayerList
     ) -> tuple[tuple[Traffic, ...], tuple[Traffic, ...]]:
-        """Return the traffic of the forward and of the backward pass."""
+        """Return the traffic of the forward and of the backward pass: one allreduce in
+        each, or with ``sequence`` an allgather and a reduce-scatter.
+        """
         # (layers,) values of one sample: outputs of rows, and inputs of columns
         rows = np.zeros(len(layers))
         columns = np.zeros(len(layers))

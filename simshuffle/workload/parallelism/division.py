@@ -68,7 +68,9 @@ class PassSettings:
 
 
 def no_division(num_layers: int) -> Division:
-    """Return the division in which every member has all of each layer."""
+    """Return the division in which every member has all of each layer and sends
+    nothing.
+    """
     full_share = np.ones(num_layers)
     return Division(full_share, full_share, full_share)
 
@@ -78,7 +80,8 @@ def mixed_division(
 ) -> Division:
     """Return the division of some layers' work and weights among members.
 
-    All members keep all values for the backward pass, as all have whole outputs.
+    All members keep all values for the backward pass, as all have whole outputs. The
+    buffers hold the values of the layer that sends most, in either pass.
 
     Args:
         is_divided: (layers,) True for layers that are divided.
@@ -116,7 +119,8 @@ def layer_seconds(
         work_share: (layers,) share of the operations of each layer.
         samples: of a pass.
         compute_factor: how many times as long a divided layer takes as its ideal part.
-        recompute: whether the backward pass does the forward pass again.
+        recompute: whether the backward pass does the forward pass again; its row then
+            includes the s of both.
     """
     sample_equivalents = samples * np.where(
         work_share < 1, compute_factor * work_share, 1.0
@@ -137,17 +141,25 @@ def divided_step(
 ) -> Step:
     """Return a step of forward pass, backward pass, sums of gradients and update.
 
-    Gradients are summed beside the backward pass where there are buckets. Where the
-    forward pass is recomputed, what it sends is sent again before each piece of the
-    backward pass.
+    Gradients are summed beside the backward pass where there are buckets, one bucket
+    after another; not at all if the settings name no collective. Where the forward
+    pass is recomputed, its messages are sent again before each piece of the backward
+    pass.
+
+    Computing is labelled 'forward', 'backward' or 'update', a sum 'gradients', and a
+    message as its `Traffic`. The update is the last node, also where it takes 0 s.
 
     Args:
         job: that is divided.
         division: of its layers.
         settings: how passes are computed.
-        inputs: nodes by which a group gets its samples, first of all.
+        inputs: nodes by which a group gets its samples, first of all. The passes wait
+            for the last of these nodes only.
         max_pieces: the most pieces into which neighbouring layers are put together;
             None for each layer by itself.
+
+    Returns:
+        ``inputs``, and after them nodes that are all of every member (`ALL`).
     """
     forward, backward = layer_seconds(
         job,
@@ -185,7 +197,15 @@ def divided_step(
 
 
 class _Chain:
-    """Nodes of which each comes after the one before it."""
+    """Nodes of which each comes after the one before it.
+
+    Args:
+        nodes: that the chain goes on from; the list is extended in place.
+
+    Attributes:
+        nodes: of the step; sums of gradients are among them, and are not in the chain.
+        last: index of the last node of the chain, as a tuple; () if there is none.
+    """
 
     def __init__(self, nodes: list[Node]) -> None:
         self.nodes = nodes
@@ -232,6 +252,10 @@ class _PieceTraffic:
         traffic: of the layers.
         starts: (pieces,) the first layer of each piece.
         nbytes: bytes of one value of all samples.
+
+    Attributes:
+        before, after: the messages that are sent before and after each piece, a list
+            for each; empty where no layer of the piece sends.
     """
 
     def __init__(
@@ -253,12 +277,13 @@ class _PieceTraffic:
 def _gradient_moments(
     job: DividedWorkload, division: Division, settings: PassSettings, backward: Floats
 ) -> list[tuple[float, float]]:
-    """Return when gradients become ready: s of the backward pass, and bytes that are
-    summed then.
+    """Return when gradients become ready: s of the backward pass, and bytes that a
+    member sums then, bucket by bucket.
 
-    Without buckets all are summed after the pass, at infinity; none if the settings
-    name no collective. Buckets say it in shares of the pass of one GPU alone; the
-    moment is that after as many layers here.
+    Without buckets there is one moment, at infinity, with all bytes of the member.
+    Nothing is returned if the settings name no collective. The workload gives moments
+    as shares of the backward pass of one undivided GPU. They are converted to the
+    moments at which as many layers are done here, and bytes to the member's share.
 
     Args:
         job: that is divided.
@@ -293,7 +318,8 @@ class _BackwardPass:
     Args:
         chain: to which the nodes are added.
         settings: how passes are computed.
-        moments: see `_gradient_moments`.
+        moments: s of the backward pass and bytes of each sum, rising
+            (`_gradient_moments`).
     """
 
     def __init__(
@@ -307,8 +333,8 @@ class _BackwardPass:
         self._last_sum: tuple[int, ...] = ()
 
     def compute(self, seconds: float) -> None:
-        """Add a piece of the backward pass, cut at each bucket that becomes ready in
-        it.
+        """Add a piece of the backward pass, of ``seconds`` s, cut at each bucket that
+        becomes ready in it.
         """
         end = self._clock + seconds
         while self._num_summed < len(self._moments):
@@ -320,18 +346,20 @@ class _BackwardPass:
         self._compute_until(end)
 
     def _compute_until(self, moment: float) -> None:
-        """Add computing up to ``moment`` (s of the backward pass)."""
+        """Add computing up to ``moment`` (s of the backward pass); nothing if it is past."""
         self._chain.compute("backward", max(moment - self._clock, 0.0))
         self._clock = max(moment, self._clock)
 
     def sum_rest(self) -> None:
-        """Add the sums of gradients that become ready at the end."""
+        """Add the sums of all gradients that are not summed yet."""
         while self._num_summed < len(self._moments):
             self._add_sum()
 
     @property
     def predecessors(self) -> tuple[int, ...]:
-        """The nodes after which the next sum, and the update, come."""
+        """The nodes that the next sum and the update wait for: the last of the chain, and
+        the last sum.
+        """
         return (*self._chain.last, *self._last_sum)
 
     def _add_sum(self) -> None:

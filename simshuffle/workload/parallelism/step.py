@@ -20,8 +20,8 @@ Collective = Literal[
     "send_back",  # `member` sends nbytes to the one before
 ]
 Group = Literal["model", "data", "all"]
-"""The ranks of a collective: those that work on the same samples; those that hold the
-same part of the model; all ranks.
+"""The ranks of a collective: 'model', those that work on the same samples; 'data',
+those that hold the same part of the model; 'all', all ranks.
 """
 ALL = -1
 """The ``member`` of a node that stands for every member of a group."""
@@ -54,7 +54,8 @@ class StepCosts:
     bubble: float  # that this member has nothing to compute though nothing is sent (pipeline)
     exposed: float  # of communication that nothing hides
     hidden: float  # of communication beside it; both as the member sees it that sends longest
-    by_label: dict[str, float]  # s of communication by label, hidden or not
+    # s of communication by label, hidden or not, of the member that sends it longest
+    by_label: dict[str, float]
 
 
 CommunicationSeconds = Callable[[Node], float]
@@ -70,11 +71,12 @@ class Step:
     def costs(self, seconds_of: CommunicationSeconds) -> StepCosts:
         """Return the time of the step, if every node begins once its predecessors end.
 
-        What is exposed is the time that the step takes longer than without sending.
+        What is exposed is the time that the step takes longer than without sending. A
+        step without nodes takes 0 s.
 
         Args:
-            seconds_of: returns the s of a node of communication; it is called once for
-                all nodes that send the same.
+            seconds_of: returns the s of a node of communication. It is called once for
+                all nodes that send the same, whatever their labels.
         """
         # nodes are walked in order: each begins when the last of its predecessors ends
         seconds_by_message: dict[tuple[object, ...], float] = {}
@@ -128,8 +130,9 @@ class Step:
 
 
 def _busiest(seconds: dict[int, float]) -> float:
-    """Return the most s that one member has, given s by member; `ALL` counts for every
-    member.
+    """Return the most s that one member has, given s by member; 0 without any.
+
+    The s of `ALL` are added to those of every member.
     """
     of_single_members = (s for member, s in seconds.items() if member != ALL)
     return seconds.get(ALL, 0.0) + max(of_single_members, default=0.0)
@@ -167,9 +170,9 @@ class DividedWorkload:
     fixed: float  # s of an iteration whatever its batch, forward and backward together
     update: float  # s of updating all weights, on one GPU
     batch: float  # samples of a rank in an iteration; a group of ranks has ``ways`` times as many
-    world_size: int  # M
+    world_size: int  # M, the number of ranks
     gradient_nbytes: float  # bytes of the gradient of one parameter as it is summed
     input_nbytes: float  # bytes of a sample as it comes to the GPU
-    # (buckets, 2) bytes of gradients that are summed together while the backward pass runs, and its
-    # share after which they are there; None if all are summed after it
+    # (buckets, 2) bytes of all gradients that are summed together, and the share of the backward
+    # pass, from 0 to 1, after which they are ready; None if all are summed after the pass
     buckets: Floats | None = None

@@ -26,12 +26,12 @@ class Account:
     trained: int  # rows before the state was saved
     rest: int  # rows after the state was saved
     lost: int  # samples that the epoch would have had, and has not
-    repeated: int  # rows after the state whose sample the epoch had before it
-    twice: int  # samples that the epoch has more than once, in all
+    repeated: int  # rows after the state whose sample was trained on before it
+    twice: int  # samples that the epoch has more than once, before and after the state
     twice_whole: (
         int  # samples that it would have had more than once, had it not been broken off
     )
-    never: int  # samples that no epoch of the run has
+    never: int  # samples that neither this epoch nor any of ``other_epochs`` has
     continues: Continues  # how the rest compares with what would have followed
 
 
@@ -46,10 +46,10 @@ def account_for_epoch(
 
     Args:
         num_samples: N.
-        unbroken: the epoch as it would have been.
-        steps: iterations that were done.
-        remaining: the rest of the epoch as it was.
-        other_epochs: all other epochs of the run.
+        unbroken: the epoch as it would have been, sorted by rank and step.
+        steps: its iterations that were done before the state was saved.
+        remaining: the rest of the epoch as it was, sorted likewise, with steps from 0.
+        other_epochs: all other epochs of the run, for ``never`` alone; by default none.
     """
     trained = unbroken.first_steps(steps)
     expected = unbroken.after_steps(steps)
@@ -75,10 +75,13 @@ def account_for_epoch(
 
 
 def compare_continuation(expected: Batches, remaining: Batches) -> Continues:
-    """Compare the rest of an epoch with the expected rest; see `Continues`.
+    """Compare the rest of an epoch with the expected rest: 'same', 'permuted' or
+    'other'.
 
-    It is the 'same' if samples are in equal order by step and then by rank, or dealt to
-    the ranks one by one, or if every step has an equal set of samples.
+    The rest is 'other' if a sample is not in both equally often. It is the 'same' if
+    samples are in equal order by step and then by rank, or as if each step dealt them
+    to the ranks one by one, or if every step has the same samples. The first two ignore
+    where steps begin. Both arguments are sorted by rank and step, with steps from 0.
     """
     if not np.array_equal(np.sort(expected.sample), np.sort(remaining.sample)):
         return "other"
@@ -108,7 +111,7 @@ def _steps_as_sets(rows: Batches) -> Ints64:
 
 
 def _indices_in_batch(rows: Batches) -> Ints64:
-    """Return the index of each row in its batch, (n,)."""
+    """Return the index of each row in its batch, (n,), of rows sorted by rank and step."""
     return np.arange(len(rows.rank)) - np.searchsorted(
         rows.batch, rows.batch, side="left"
     )
@@ -116,8 +119,9 @@ def _indices_in_batch(rows: Batches) -> Ints64:
 
 def batch_companions(previous: Batches, current: Batches) -> float:
     """Return the share of pairs of samples in one batch of ``previous`` that are in one
-    batch of ``current`` again.
+    batch of ``current`` again; 0 if there are no pairs.
 
-    See `simshuffle.workload.orders.mixing.companion_share`.
+    A pair counts as parted if ``current`` lacks one of its samples. Of a sample that
+    comes more than once the first time counts (`mixing.companion_share`).
     """
     return companion_share(previous, previous.batch, current, current.batch)

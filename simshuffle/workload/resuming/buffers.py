@@ -69,7 +69,7 @@ class ResampledShards(Order):
         shard_sizes = data.samples.tolist()
 
         def read(rank: int, worker: int) -> Ints64:
-            """Return the samples of a worker, from as many shards as they need."""
+            """Return the ``samples`` that a worker hands out, some perhaps twice."""
             shard_seed = (1000 * rank + worker) * 31**2 + epoch * 31 + seed & 0x7FFFFFFF
             clock = f"webdataset {seed} {epoch} {rank} {worker}"
             shard_source = shard_seed if self.detshuffle else f"shards {clock}"
@@ -129,8 +129,10 @@ class WebDatasetRestart(OrderResumptionLaw):
         return self._counted_epoch(data, readers, seed, epoch, epoch)
 
     def resume(self, data: ShardedSet, crash: Crash, seed: int) -> ResumedEpoch:
-        """Return the whole epoch, for those who read now; orders by the clock are drawn
-        anew.
+        """Return the whole epoch, for those who read now, in new processes.
+
+        Orders by the clock are drawn anew. With ``detshuffle`` and stages that count,
+        it is what epoch 0 draws.
         """
         epoch = crash.epoch if self.of.detshuffle else -1 - crash.epoch
         return ResumedEpoch(
@@ -141,7 +143,9 @@ class WebDatasetRestart(OrderResumptionLaw):
         self, data: ShardedSet, crash: Crash, seed: int, epoch: int
     ) -> Batches:
         """Return the batches of a later epoch, by processes that began with the broken
-        epoch.
+        epoch, and count from there.
+
+        Orders by the clock are those of a run that was not broken off.
         """
         return self._counted_epoch(
             data, crash.readers_after, seed, epoch, epoch - crash.epoch
@@ -157,8 +161,10 @@ class WebDatasetRestart(OrderResumptionLaw):
     ) -> Batches:
         """Return an epoch of processes that have gone through ``epochs_before`` epochs.
 
-        With ``detshuffle`` a user adds the epoch to the seed, and stages count the
-        epochs of their process, workers that are not kept none; else the clock draws.
+        With ``detshuffle``, a user adds ``epoch`` to the seed and draws epoch 0; stages
+        draw epoch ``epochs_before``, or 0 in workers that are not kept. (One worker is
+        the rank itself, which is kept.) Without ``detshuffle``, ``epoch`` numbers the
+        stream that stands for the clock, and may be negative.
         """
         if self.of.detshuffle:
             seed += epoch if self.counted_by == "user" else 0

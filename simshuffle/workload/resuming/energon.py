@@ -37,8 +37,8 @@ from simshuffle.workload.resuming.law import (
 )
 
 Slices = list[int]
-"""The runs of samples of a worker: where each run begins, and where the last of them
-ends.
+"""The runs of samples of a worker: the first sample of each run, ascending, and the end
+of the last run; one number more than runs.
 """
 
 
@@ -71,7 +71,8 @@ class EnergonOrder(Order):
         """Draw the order of an epoch, from 0, after drawing all epochs before it.
 
         Raises:
-            InputError: for fewer samples than workers, of which some then have none.
+            InputError: for fewer samples than workers, of which some then have none; for
+                no samples or readers, or a negative seed.
         """
         check_inputs(data, readers, seed, 0, 2**63)
         num_workers = readers.world_size * readers.workers
@@ -82,6 +83,7 @@ class EnergonOrder(Order):
             )
 
         def read(worker: EnergonWorker) -> Ints64:
+            """Return the samples of a worker in the epoch; the worker moves on."""
             return [worker.read_epoch() for _ in range(epoch + 1)][-1]
 
         return order_from_workers(map(read, self.workers(data, readers, seed)), readers)
@@ -118,7 +120,11 @@ class EnergonOrder(Order):
             yield [*(cut for run_cuts in cuts for cut in run_cuts), end]
 
     def _cut_run(self, begin: int, end: int) -> list[int]:
-        """Return where the runs begin into which a run of samples is cut."""
+        """Return where the runs begin into which a run of samples is cut.
+
+        A run of up to 1.5 times ``max_samples_per_sequence`` stays whole. ``end`` is
+        not among the numbers.
+        """
         max_size = self.max_samples_per_sequence
         size = end - begin
         if max_size is None or size <= max_size * 1.5:
@@ -130,7 +136,7 @@ class EnergonOrder(Order):
 def _interleave_halves(workers: list[int]) -> list[int]:
     """Return the order in which workers get a sample more: from each half in turn.
 
-    So it goes on within each half.
+    Each half is put in order in the same way first. ``workers`` are indices.
     """
     if len(workers) <= 2:
         return workers
@@ -144,7 +150,9 @@ def _interleave_halves(workers: list[int]) -> list[int]:
 def order_from_workers(
     samples_of_workers: Iterator[Ints64], readers: Readers
 ) -> EpochOrder:
-    """Return the order of an epoch, from the samples of each worker, rank by rank."""
+    """Return the order of an epoch, from the samples (n,) of each worker of all ranks,
+    rank by rank.
+    """
     return order_from_streams(
         (*divmod(index, readers.workers), samples)
         for index, samples in enumerate(samples_of_workers)
@@ -159,23 +167,31 @@ class EnergonWorker:
 
     slices: Slices  # its runs
     num_open: int  # runs that are open at once
-    buffer_size: int  # samples with which the buffer hands out
+    buffer_size: int  # samples with which the buffer hands out; 1 for no buffer
     twister: np.random.RandomState  # that draws runs
     buffer_twister: np.random.RandomState  # that draws samples of the buffer
     waiting_runs: list[int] | None = (
-        None  # runs that are not yet open, the next one last
+        None  # runs that are not yet open, the next one last; None between epochs
     )
-    # a run, its next sample
+    # of each slot, the index of its run and the run's next sample; None for an empty slot
     open_runs: list[tuple[int, int] | None] = field(default_factory=list)
     buffer: list[int] = field(default_factory=list)  # samples
 
     def read_epoch(self) -> Ints64:
-        """Read the rest of the worker's epoch, or its next one: (n,) samples."""
+        """Read the rest of the worker's epoch, or its next one if none is under way.
+
+        Returns:
+            (n,) samples; none if all runs are read, and the worker has yet to notice.
+        """
         return np.fromiter(self.read_samples(), np.int64)
 
     def read_samples(self) -> Iterator[int]:
-        """Yield the samples of `read_epoch` one by one; the worker remembers its
-        position.
+        """Yield the samples of `read_epoch` one by one.
+
+        The worker remembers its position: another call goes on where this one stopped.
+
+        Raises:
+            IndexError: if the state names a run that ``slices`` does not have.
         """
         if self.buffer_size == 1:
             yield from self._read_runs()
@@ -188,7 +204,7 @@ class EnergonWorker:
             yield self._pop_sample()
 
     def _pop_sample(self) -> int:
-        """Remove a sample of the buffer at random."""
+        """Remove a sample of the buffer at random, and return it."""
         return self.buffer.pop(_draw_word(self.buffer_twister) % len(self.buffer))
 
     def _read_runs(self) -> Iterator[int]:
@@ -213,7 +229,11 @@ class EnergonWorker:
         self.waiting_runs = None
 
     def _open_next(self) -> tuple[int, int] | None:
-        """Open the next run: its index and its first sample; None if none is waiting."""
+        """Take the next run off those that wait; None if none is waiting.
+
+        Returns:
+            The index of the run, and its first sample.
+        """
         if not self.waiting_runs:
             return None
         run = self.waiting_runs.pop()
@@ -223,12 +243,16 @@ class EnergonWorker:
         return run, self.slices[run]
 
     def _run_size(self, run: tuple[int, int] | None) -> int:
-        """Return the samples of an open run; 0 for None."""
+        """Return the number of samples of an open run, those read included; 0 for None.
+
+        Raises:
+            IndexError: if ``slices`` has no such run.
+        """
         return self.slices[run[0] + 1] - self.slices[run[0]] if run else 0
 
     def _draw_slot(self) -> int:
         """Draw an index of ``open_runs``, by the sizes of the runs
-        (`WorkerRng.choice_idx`).
+        (`WorkerRng.choice_idx`). Nothing is drawn where there is one slot.
         """
         if len(self.open_runs) == 1:
             return 0
@@ -305,6 +329,9 @@ class EnergonResume(ResumptionLaw):
     ) -> ResumedEpoch | Refusal:
         """Return the rest of the parts of those who read now, or the library's error:
         for other ranks or workers, or for runs that a new part does not have.
+
+        A worker that had handed out its last batch reads its next epoch here. At least
+        one iteration must be done: with step 0 an error is returned without a reason.
         """
         refusal = self._refuse_readers(crash.readers_before, crash.readers_after)
         if refusal is not None:
@@ -317,7 +344,11 @@ class EnergonResume(ResumptionLaw):
     def _refuse_readers(
         self, readers_before: Readers, readers_after: Readers
     ) -> Refusal | None:
-        """Return the error for other ranks or workers; None if there is none."""
+        """Return the error for other ranks or workers, as of `restores`; None if there
+        is none.
+
+        'redist' fails wherever one rank read before.
+        """
         num_workers = readers_before.world_size * readers_before.workers
         if self.restores == "redist":
             if readers_before.world_size == 1:
@@ -348,16 +379,21 @@ class EnergonResume(ResumptionLaw):
     def later_epoch(
         self, data: ShardedSet, crash: Crash, seed: int, epoch: int
     ) -> Batches:
-        """Return a later epoch: workers go on from where they are; the first of a rank
-        stays first.
+        """Return a later epoch, in which workers go on from where they are.
+
+        The first worker of a rank stays first; workers that were an epoch ahead stay so.
+        The state must be one that `resume` does not refuse.
         """
         return self._resumed_batches(data, crash, seed, epoch - crash.epoch)
 
     def _resumed_batches(
         self, data: ShardedSet, crash: Crash, seed: int, epochs_later: int
     ) -> Batches:
-        """Return the batches of an epoch after the crash; 0 is the rest of the broken
-        epoch.
+        """Return the batches of an epoch after the crash; ``epochs_later`` 0 is the
+        rest of the broken epoch.
+
+        Raises:
+            IndexError: if a part has no run that a state names, or no step was done.
         """
         readers_before = crash.readers_before
         readers_after = crash.readers_after
@@ -376,7 +412,9 @@ class EnergonResume(ResumptionLaw):
         slices = list(self.order.slices(data, readers_after))
 
         def read(first: int, turn: int) -> Ints64:
-            """Return the epoch of the worker that is number ``turn`` of a rank."""
+            """Return the epoch of the worker that is number ``turn`` of a rank, counted
+            from the worker whose turn is next; ``first`` is the rank's first worker.
+            """
             rank = first // readers_after.workers
             index = first + (turn + next_worker[rank]) % readers_after.workers
             workers[index].slices = slices[index]
@@ -393,7 +431,7 @@ class EnergonResume(ResumptionLaw):
 
 
 def _first_workers(readers: Readers) -> range:
-    """Return the first worker of each rank."""
+    """Return the index, among all workers, of the first worker of each rank."""
     return range(0, readers.world_size * readers.workers, readers.workers)
 
 
@@ -404,7 +442,10 @@ def _replay_rank(workers: list[EnergonWorker], batch_size: int, crash: Crash) ->
     the end of their epoch.
 
     Returns:
-        The worker whose turn is next.
+        The index in the rank of the worker whose turn is next.
+
+    Raises:
+        IndexError: if no step was done.
     """
     sizes = [worker.slices[-1] - worker.slices[0] for worker in workers]
     num_batches = [-(-size // batch_size) for size in sizes]

@@ -81,7 +81,13 @@ class HuggingFaceState(OrderResumptionLaw):
     def resume(
         self, data: ShardedSet, crash: Crash, seed: int
     ) -> ResumedEpoch | Refusal:
-        """Return the rest of the epoch after the state, or the library's error."""
+        """Return the rest of the epoch after the state, or the library's error.
+
+        Ranks without a state begin the epoch. Nothing counts as skipped.
+
+        Raises:
+            InputError: if the order cannot deal with those who read before or now.
+        """
         self.epoch(data, crash.readers_after, seed, crash.epoch)  # may be refused
         refusal = self._refuse_readers(crash.readers_before, crash.readers_after)
         if refusal is not None:
@@ -96,8 +102,9 @@ class HuggingFaceState(OrderResumptionLaw):
     ) -> Batches:
         """Return an epoch after the one that broke off: whole, or from the state on.
 
-        It begins where the state says if epochs are not set and the set that loaded
-        the state is used again: through 'dataset', or by one worker a rank.
+        The epoch begins where the state says if epochs are not set and the set that
+        loaded the state is used again: through 'dataset', or by one worker a rank.
+        Then, the state must be one that `resume` does not refuse.
         """
         if self.set_epoch or (
             self.through != "dataset" and crash.readers_after.workers > 1
@@ -108,8 +115,10 @@ class HuggingFaceState(OrderResumptionLaw):
     def _refuse_readers(
         self, readers_before: Readers, readers_after: Readers
     ) -> Refusal | None:
-        """Return the error for another number of ranks or workers; None if there is
-        none.
+        """Return the error for another number of workers, or with 'torchtitan' of
+        ranks; None if there is none.
+
+        Through 'dataset' there is none.
         """
         if (
             self.through == "torchtitan"
@@ -123,7 +132,13 @@ class HuggingFaceState(OrderResumptionLaw):
         return refuse_other_workers(readers_before, readers_after)
 
     def _remaining_batches(self, data: ShardedSet, crash: Crash, seed: int) -> Batches:
-        """Return the batches that follow the state. Raises a FailsError."""
+        """Return the batches that follow the state, with steps from 0.
+
+        In a rank that loads a state, the worker whose turn it was comes first.
+
+        Raises:
+            FailsError: if the library fails with a state.
+        """
         epoch = crash.epoch if self.set_epoch else 0
         readers_after = crash.readers_after
         order = self.of.epoch(data, crash.readers_before, seed, epoch)
@@ -160,8 +175,8 @@ class HuggingFaceState(OrderResumptionLaw):
         epoch: int,
         rank: int,
     ) -> tuple[list[WorkerState | None], int]:
-        """Return the state that each worker loads of a rank, and the worker whose turn
-        it is.
+        """Return the states that the workers of a rank load, from the states that one
+        rank saved.
 
         Args:
             data: the set in shards.
@@ -170,6 +185,11 @@ class HuggingFaceState(OrderResumptionLaw):
             seed: of the run.
             epoch: from 0.
             rank: whose state is loaded.
+
+        Returns:
+            The state of each worker, or None for one that begins the epoch; and the
+            worker whose turn it is. Through 'dataset' all workers load the state of
+            worker 0, whose turn it is.
         """
         readers_before = crash.readers_before
         is_rank = order.rank == rank
@@ -195,7 +215,7 @@ class HuggingFaceState(OrderResumptionLaw):
             if num_out == 0 or (
                 self.through == "dataset" and readers_before.workers > 1
             ):
-                # what it has when it is made, which is the state of epoch 0
+                # the state with which a worker is made is of epoch 0: later epochs ignore it
                 states.append(worker.initial_state() if epoch == 0 else None)
                 continue
             num_batches = -(-num_samples // readers_before.batch_size)

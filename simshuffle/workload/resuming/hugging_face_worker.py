@@ -22,7 +22,9 @@ from simshuffle.workload.orders.streams import concatenate_or_empty, samples_of_
 
 
 class FailsError(Exception):
-    """The library fails with this error."""
+    """The library fails with this error; its text begins with a kind of Python's
+    errors.
+    """
 
 
 class _RunPosition(NamedTuple):
@@ -44,17 +46,21 @@ class WorkerState:
     """The state of a worker, as it is saved."""
 
     positions: list[_RunPosition]  # of each run
-    ended: list[bool]  # whether each run is read to its end; of runs in turn
-    turn: int  # the run whose turn it is
-    # samples of the turn that ranks take in a shared shard; None if none is
+    # whether each run is read to its end; ignored if ``max_buffer_input_shards`` is 1
+    ended: list[bool]
+    turn: int  # index of the run whose turn it is
+    # where all ranks read all shards, and keep a sample each in turn: the rank that keeps the next
+    # one, which only tables use; None where each rank has its own shards
     stepped: int | None
-    skipped: int  # samples of the buffer that are thrown away
+    # samples of the rank that are thrown away as they come out of the new buffer; 0 but for tables
+    skipped: int
 
 
 class _Reading(NamedTuple):
     """The samples of a worker as they pass its buffer in an epoch."""
 
-    parts: list[Ints64]  # samples that come out of the buffer at once
+    # samples that come out of the buffer at once; the last array may be empty
+    parts: list[Ints64]
     pieces: Ints64  # (P,) index of each piece that goes into it, as `interleave_runs` counts them
     piece_ends: Ints64  # (P,) samples up to the end of each piece
 
@@ -109,7 +115,9 @@ class StatefulWorker:
         return _Reading(parts, pieces, piece_ends)
 
     def initial_state(self) -> WorkerState:
-        """Return the state before the worker has read."""
+        """Return the state before the worker has read: it has a position for each run
+        of the whole rank, not of the worker alone.
+        """
         return WorkerState(
             positions=[_RunPosition(0, 0)] * self._runs_of_rank,
             ended=[False] * self._runs_of_rank,
@@ -124,7 +132,7 @@ class StatefulWorker:
 
         Args:
             num_out: samples handed out.
-            knows_end: whether it has found out that there are no more.
+            knows_end: whether the worker has found out that there are no more.
         """
         parts = self._reading.parts
         part_ends = np.cumsum([len(part) for part in parts])
@@ -157,7 +165,11 @@ class StatefulWorker:
     def _state_after_parts(
         self, num_parts: int, *, ended: bool, stepped: int | None, skipped: int
     ) -> WorkerState:
-        """Return the state when the buffer has handed out samples ``num_parts`` times."""
+        """Return the state when the buffer has handed out samples ``num_parts`` times.
+
+        With ``ended``, all runs are read to their end, whatever ``num_parts``.
+        ``stepped`` and ``skipped`` are those of the state.
+        """
         parts, pieces, piece_ends = self._reading
         num_runs = len(self._runs)
         num_buffered = sum(map(len, parts[:num_parts])) + self._order.buffer_size // 2
@@ -165,7 +177,7 @@ class StatefulWorker:
             int(np.searchsorted(piece_ends, num_buffered)) + 1 if num_parts else 0
         )
         num_pieces = len(piece_ends) if ended else min(num_pieces, len(piece_ends))
-        # (runs,) pieces of each run that are read, and all that it has
+        # (runs,) pieces of each run that are read, and all pieces of each run
         pieces_read = np.bincount(pieces[:num_pieces] % num_runs, minlength=num_runs)
         pieces_of_run = np.bincount(pieces % num_runs, minlength=num_runs)
         positions = [
@@ -183,7 +195,9 @@ class StatefulWorker:
         )
 
     def _position(self, run: list[int], num_pieces: int) -> _RunPosition:
-        """Return the position in a run after its first ``num_pieces`` pieces."""
+        """Return the position in a run, a list of shards, after its first
+        ``num_pieces`` pieces.
+        """
         sizes = self._data.samples[run].tolist()
         if num_pieces == 0:
             return _RunPosition(0, 0)
@@ -194,8 +208,13 @@ class StatefulWorker:
         return _RunPosition(shard, num_pieces - shard_ends[shard])
 
     def remaining_samples(self, state: WorkerState | None) -> Ints64:
-        """Return the samples that the worker hands out from ``state`` on; None is the
-        beginning.
+        """Return the samples that the worker hands out from ``state`` on, perhaps none.
+
+        The buffer is filled anew. Positions and ends of more runs than the worker has
+        are ignored.
+
+        Args:
+            state: of any worker; None is the beginning of the epoch.
 
         Raises:
             FailsError: if the library fails with this state.
@@ -232,7 +251,11 @@ class StatefulWorker:
         return rank_samples[state.skipped :]
 
     def _check_state(self, state: WorkerState) -> None:
-        """Raise a FailsError for a state that the worker cannot load."""
+        """Raise a FailsError for a state that the worker cannot load.
+
+        It is a KeyError if ranks share shards in the state or now, but not both; an
+        IndexError if the state has fewer runs than the whole rank.
+        """
         if self._is_shared and state.stepped is None:
             has_one_run = self._order.max_buffer_input_shards == 1
             self._fail(
@@ -244,11 +267,18 @@ class StatefulWorker:
             self._fail("IndexError", "list index out of range")
 
     def _fail(self, kind: str, message: str) -> NoReturn:
-        """Raise a FailsError with a kind of Python's errors."""
+        """Raise a FailsError with a kind of Python's errors.
+
+        Where ranks have worker processes, PyTorch's words replace ``message``.
+        """
         raise FailsError(f"{kind}: {self._error_prefix.format(kind) or message}")
 
     def _remaining_run(self, run: list[int], position: _RunPosition) -> Ints64:
-        """Return the samples of a run that come after a position."""
+        """Return the samples of a run, a list of shards, that come after a position.
+
+        Raises:
+            FailsError: if a chunk is smaller than what the buffer got of it.
+        """
         shards = run[position.shard :]
         if not self._order.formatted:
             num_read = 0
@@ -276,6 +306,8 @@ class StatefulWorker:
 
 def _positions_in_tables(sizes: list[int], piece_size: int) -> list[_RunPosition]:
     """Return how far a run of tables is read after each piece, which is made of chunks.
+
+    A last piece that is not full has the position where the last table ends.
 
     Args:
         sizes: samples of each shard of the run.

@@ -69,7 +69,8 @@ class MegatronOrder(Order):
 
         Raises:
             InputError: for fewer samples than a batch of all ranks, where `cyclic`
-                divides by zero and the others have no batch.
+                divides by zero and the others have no batch; for no readers, or a seed
+                out of range.
         """
         check_inputs(data, readers, seed, epoch, 2**64)
         parts, _ = self.passes(data.size, readers, [0] * readers.world_size, epoch)
@@ -85,8 +86,9 @@ class MegatronOrder(Order):
         """Return the samples of each rank in a pass, (n,), and what its sampler counts
         after it.
 
-        Only `cyclic` counts on from pass to pass; a remainder of its count is not
-        looked at.
+        Only full batches are dealt. Only `cyclic` counts on from pass to pass; for the
+        others ``pass_index`` does not matter, and the counts are ``consumed``. A count
+        of `cyclic` that is no multiple of a batch of all ranks is not refused here.
 
         Args:
             size: samples of the set.
@@ -94,6 +96,9 @@ class MegatronOrder(Order):
             consumed: samples that the sampler of each rank counts before the first
                 pass.
             pass_index: from 0.
+
+        Raises:
+            InputError: for fewer samples than a batch of all ranks.
         """
         if size < (round_size := readers.batch_size * readers.world_size):
             rule = f"must hold a batch of each rank, {round_size} samples"
@@ -124,8 +129,10 @@ class MegatronOrder(Order):
     def _sequential_part(
         self, size: int, readers: Readers, rank: int, consumed: int
     ) -> Ints64:
-        """Return the samples of a rank after ``consumed`` samples of all, in storage
-        order.
+        """Return the samples of a rank after ``consumed`` samples of all ranks, modulo
+        the set's size, in storage order.
+
+        A last batch of all ranks that is not full is left out.
         """
         ranks = readers.world_size
         batch_size = readers.batch_size
@@ -140,8 +147,10 @@ class MegatronOrder(Order):
     def _permuted_part(
         self, size: int, readers: Readers, rank: int, consumed: int
     ) -> Ints64:
-        """Return the samples of a rank in the epoch that ``consumed`` samples of all
-        lie in.
+        """Return the samples of a rank in the epoch in which its count ``consumed`` of
+        samples of all ranks lies, after those consumed of it.
+
+        A last batch that is not full is left out.
         """
         ranks = readers.world_size
         batch_size = readers.batch_size
@@ -204,7 +213,12 @@ class MegatronResume(ResumptionLaw):
         )
 
     def consumed_samples(self, data: ShardedSet, crash: Crash) -> int:
-        """Return the samples that the state counts as consumed by all ranks."""
+        """Return the samples that the state counts as consumed by all ranks since the
+        run began.
+
+        The count is that of rank 0, times the ranks. Every iteration of the broken
+        epoch counts as a full batch.
+        """
         readers = crash.readers_before
         consumed = 0
         if crash.epoch:
@@ -220,10 +234,11 @@ class MegatronResume(ResumptionLaw):
     def resume(
         self, data: ShardedSet, crash: Crash, seed: int
     ) -> ResumedEpoch | Refusal:
-        """Return the rest of the epoch by the sampler, or its assertion.
+        """Return the rest of the epoch by the sampler, or its assertion. ``seed`` does
+        not matter.
 
-        `single` fails once an epoch is over, `cyclic` where the count is no multiple of
-        the batch of all ranks that read now.
+        `single` fails if the count is the set's size or more, `cyclic` where the count
+        is no multiple of the batch of all ranks that read now.
 
         Raises:
             InputError: for fewer samples than a batch of all ranks.
@@ -245,14 +260,16 @@ class MegatronResume(ResumptionLaw):
     def later_epoch(
         self, data: ShardedSet, crash: Crash, seed: int, epoch: int
     ) -> Batches:
-        """Return a later pass, in which the samplers count on."""
+        """Return a later pass. Samplers of `cyclic` count on; those of the others deal
+        the rest of the broken epoch once more.
+        """
         return self._batches_of_pass(data, crash, epoch - crash.epoch)
 
     def _batches_of_pass(
         self, data: ShardedSet, crash: Crash, pass_index: int
     ) -> Batches:
         """Return the batches of a pass by those who read now; pass 0 is the rest of the
-        epoch.
+        epoch, and so is each later pass unless `cyclic`.
         """
         readers = crash.readers_after
         consumed = [self.consumed_samples(data, crash)] * readers.world_size
@@ -292,8 +309,12 @@ class LevanterResume(ResumptionLaw):
         return self.of
 
     def resume(self, data: ShardedSet, crash: Crash, seed: int) -> ResumedEpoch:
-        """Return the rest of whichever epoch from the resumed position on; epochs do
-        not differ.
+        """Return the rest of an epoch from the resumed position on, perhaps nothing.
+
+        The position may lie in another epoch than the broken one; epochs do not differ.
+
+        Raises:
+            InputError: as of the order, if an era or a window exceeds the set.
         """
         _, num_done = self._resumed_position(data, crash)
         return ResumedEpoch(self._remaining_batches(data, crash, seed, num_done))
@@ -305,8 +326,10 @@ class LevanterResume(ResumptionLaw):
         return self._remaining_batches(data, crash, seed, 0)
 
     def _resumed_position(self, data: ShardedSet, crash: Crash) -> tuple[int, int]:
-        """Return the epoch in which training goes on, and how many of its samples are
-        skipped.
+        """Return the epoch in which training goes on, and how many of its samples of
+        all ranks are skipped.
+
+        The second may exceed the set's size by a part of a batch.
         """
         size_before, size_after = (
             readers.world_size * readers.batch_size
@@ -322,7 +345,9 @@ class LevanterResume(ResumptionLaw):
     def _remaining_batches(
         self, data: ShardedSet, crash: Crash, seed: int, num_done: int
     ) -> Batches:
-        """Return the batches of an epoch after its first ``num_done`` samples."""
+        """Return the batches of an epoch after its first ``num_done`` samples, dealt to
+        those who read now; the last may be smaller.
+        """
         one_reader = Readers(1, 1, 1, data.size)
         samples = self.of.epoch(data, one_reader, seed, 0).sample[num_done:]
         readers = crash.readers_after
@@ -356,7 +381,7 @@ class RayTrainResume(ResumptionLaw):
 
     @property
     def order(self) -> RayLocal:
-        """Blocks in turn, and a local buffer."""
+        """The order `ray_local`: blocks dealt in turn, and a local buffer."""
         return RayLocal(kind="ray_local", buffer_size=self.buffer_size)
 
     def resume(self, data: ShardedSet, crash: Crash, seed: int) -> ResumedEpoch:

@@ -36,7 +36,7 @@ class Crash:
 @dataclass(frozen=True)
 class Batches:
     """The samples that ranks train on: a row for each, by rank, step, and position in
-    the batch.
+    the batch, unless a method says otherwise.
     """
 
     rank: Ints64  # (n,)
@@ -53,27 +53,25 @@ class Batches:
         return Batches(*(column[rows] for column in self.columns))
 
     def first_steps(self, steps: int) -> Batches:
-        """Return the rows of the first ``steps`` iterations."""
+        """Return the rows of the first ``steps`` iterations; all if there are fewer."""
         return self.select(np.flatnonzero(self.step < steps))
 
     def after_steps(self, steps: int) -> Batches:
-        """Return the rows after the first ``steps`` iterations; their steps begin at 0
-        again.
+        """Return the rows after the first ``steps`` iterations, perhaps none; their
+        steps begin at 0 again.
         """
         remaining = self.select(np.flatnonzero(self.step >= steps))
         return Batches(remaining.rank, remaining.step - steps, remaining.sample)
 
     def append(self, following: Batches) -> Batches:
         """Return these rows and, behind them, the rows of ``following`` with steps that
-        go on.
+        go on after `steps`. The result is not sorted by rank.
         """
         later = Batches(following.rank, following.step + self.steps, following.sample)
         return join_batches(self, later)
 
     def sort_by_time(self) -> Batches:
-        """Return the rows as hosts meet them: in every iteration the batches of all
-        ranks, rank by rank.
-        """
+        """Return the rows as hosts meet them, sorted by step and then by rank."""
         return self.select(np.lexsort((self.rank, self.step)))
 
     @property
@@ -86,7 +84,7 @@ class Batches:
 
     @property
     def steps(self) -> int:
-        """The iterations of the rank that has most."""
+        """The iterations of the rank that has most; 0 without rows."""
         return int(self.step.max(initial=-1)) + 1
 
 
@@ -104,7 +102,8 @@ def batches_from_order(order: EpochOrder, readers: Readers) -> Batches:
     """Return the batches of ranks whose workers hand out ``order``.
 
     A rank takes a batch of each worker in turn, and passes over workers that have none
-    left, as a ``DataLoader`` of PyTorch does.
+    left, as a ``DataLoader`` of PyTorch does. So its steps have no gaps. Worker 0 of
+    each rank comes first. Rows are sorted by rank, step and position.
     """
     iteration = iteration_of_rows(order, readers)
     rows = np.lexsort((order.position, iteration, order.rank))
@@ -119,9 +118,9 @@ def batches_from_order(order: EpochOrder, readers: Readers) -> Batches:
 
 
 def cut_into_batches(sequences: list[Ints64], batch_size: int) -> Batches:
-    """Return the batches of ranks that cut their samples in turn; the last of a rank
-    may be smaller.
+    """Return the batches of ranks that each cut their own samples, in their order.
 
+    The last batch of a rank may be smaller; a rank without samples has none.
     ``sequences`` has an array (n,) for each rank.
     """
     sizes = [len(samples) for samples in sequences]
@@ -168,7 +167,8 @@ def refuse_other_workers(
     """Return the error of torchdata's ``StatefulDataLoader`` for another number of
     workers.
 
-    None if it is not another. 1 worker is the rank itself.
+    None if the numbers are equal. 1 worker is the rank itself: where only one of the
+    numbers is 1, the error names a missing key of the state.
     """
     if readers_before.workers == readers_after.workers:
         return None
@@ -224,6 +224,11 @@ class ResumptionLaw(Sourced):
     ) -> ResumedEpoch | Refusal:
         """Return the rest of an epoch that broke off, or the error of the library.
 
+        Args:
+            data: the set in shards.
+            crash: the point at which training broke off.
+            seed: of the run.
+
         Raises:
             InputError: if the loader cannot deal with the set or the readers.
         """
@@ -242,6 +247,12 @@ class ResumptionLaw(Sourced):
         """Return the batches of an epoch after the one that broke off.
 
         By default they are as if the run had begun with those who read now.
+
+        Args:
+            data: the set in shards.
+            crash: the point at which training broke off.
+            seed: of the run.
+            epoch: from 0; later than that of ``crash``.
         """
         return self.epoch(data, crash.readers_after, seed, epoch)
 

@@ -34,17 +34,20 @@ class RemainingSources(NamedTuple):
     """The samples of sources after a state."""
 
     samples: list[Ints64]  # of each source, those that remain
-    discarded: list[Ints64]  # those that are read and thrown away before
+    # of each source with a shard at its position, the samples of this shard that are read and
+    # thrown away
+    discarded: list[Ints64]
 
 
 def batches_per_worker(
     order: EpochOrder, readers: Readers, steps: int
 ) -> tuple[Ints64, Ints64]:
     """Count the batches that a `DataLoader` takes from its workers in the first
-    iterations.
+    ``steps`` iterations.
 
     Returns:
-        (M, W) batches; and (M,) the worker whose turn is next.
+        (M, W) batches of each worker, fewer in all than ``steps`` where the rank has
+        fewer; and (M,) the worker of the rank whose turn is next.
     """
     iteration = iteration_of_rows(order, readers)
     num_batches = np.zeros((readers.world_size, readers.workers), np.int64)
@@ -91,7 +94,16 @@ class InterleaveResume(OrderResumptionLaw):
     def resume(
         self, data: ShardedSet, crash: Crash, seed: int
     ) -> ResumedEpoch | Refusal:
-        """Return the rest of the epoch after the state, or the library's error."""
+        """Return the rest of the epoch after the state, or the library's error.
+
+        Samples that a worker reads up to its place in a shard count as skipped, cut
+        into batches; of sources in memory nothing does. Errors are for other numbers of
+        workers, for shards that are shared before or after but not both, and in memory
+        for a rank that would skip more than it has.
+
+        Raises:
+            InputError: if the order cannot deal with those who read before or now.
+        """
         readers_before = crash.readers_before
         readers_after = crash.readers_after
         order_before = self.of.epoch(data, readers_before, seed, crash.epoch)
@@ -138,14 +150,15 @@ class InterleaveResume(OrderResumptionLaw):
         num_batches: int,
     ) -> tuple[Ints64, list[Ints64]]:
         """Return the samples that a worker hands out, and those that it reads and
-        throws away.
+        throws away, an array for each source with a shard at its place.
 
         Args:
             data: the set in shards.
             crash: the point at which training broke off.
             seed: of the run.
-            rank_and_worker: of the worker.
-            num_batches: that the worker had handed out whose state it loads.
+            rank_and_worker: of those who read now.
+            num_batches: that the worker had handed out whose state it loads; with 0 it
+                begins the epoch.
         """
         readers_before = crash.readers_before
         readers_after = crash.readers_after
@@ -200,8 +213,10 @@ class InterleaveResume(OrderResumptionLaw):
     def _resume_in_memory(
         self, data: ShardedSet, crash: Crash, seed: int, num_batches: Ints64
     ) -> ResumedEpoch | Refusal:
-        """Return the rest of an epoch of sources in memory; a rank skips what it had
-        trained on.
+        """Return the rest of an epoch of sources in memory; a rank skips as many
+        samples of its part as rank r mod M had trained on.
+
+        An error if its part has fewer. Skipped samples are not read.
 
         Args:
             data: the set in shards.
@@ -255,7 +270,15 @@ class NodesResume(OrderResumptionLaw):
     def resume(
         self, data: ShardedSet, crash: Crash, seed: int
     ) -> ResumedEpoch | Refusal:
-        """Return the rest of the epoch after the state, or the library's error."""
+        """Return the rest of the epoch after the state, or the library's error.
+
+        A rank that has nothing left has its next epoch in place of the rest. It is an
+        error if a source now gives a rank fewer samples than its state counts. All
+        ranks must have had ``crash.step`` full batches.
+
+        Raises:
+            InputError: for sources that do not fit to the set.
+        """
         world_size = crash.readers_after.world_size
         orders: SourceOrders = {}
         ranks = [
@@ -274,7 +297,8 @@ class NodesResume(OrderResumptionLaw):
     ) -> Batches:
         """Return a later epoch; the samplers go on from where they are.
 
-        Ranks for which the library fails begin with fresh samplers.
+        Ranks that are an epoch ahead stay ahead. Ranks for which the library fails
+        begin with fresh samplers.
         """
         readers = crash.readers_after
         samples = []
@@ -318,7 +342,8 @@ class NodesResume(OrderResumptionLaw):
         broken = order.next_epoch(
             data, old, seed, crash.epoch, readers_before.batch_size
         )
-        num_trained = crash.step * readers_before.batch_size
+        # a rank whose epoch was shorter has had all of it
+        num_trained = min(crash.step * readers_before.batch_size, len(broken.sample))
         num_draws, draws_of_source = broken.counts_after(num_trained, len(epochs))
 
         # (K,) of each source: samples that were had, passes that were begun anew since, and samples
@@ -364,9 +389,10 @@ class NodesResume(OrderResumptionLaw):
 class _ResumedRank(NamedTuple):
     """A rank that goes on from a state of `NodesResume`."""
 
-    mixed: MixedSamples  # that it reads in the rest of the epoch
+    # that it reads in the rest of the epoch, or in the next epoch if it is ahead
+    mixed: MixedSamples
     samplers: RankSamplers  # after that
-    epochs_ahead: int  # by which it is ahead of the other ranks
+    epochs_ahead: int  # by which it is ahead of the other ranks: 0 or 1
 
 
 def _count_samples(shards: list[Ints64]) -> int:
@@ -375,11 +401,12 @@ def _count_samples(shards: list[Ints64]) -> int:
 
 
 def _position_after(shards: list[Ints64], num_drawn: int) -> tuple[int, int]:
-    """Return where a source stands that was drawn ``num_drawn`` times.
+    """Return where a source stands that was drawn ``num_drawn`` times, in whichever
+    pass.
 
     Returns:
-        The index of the shard, and the samples that were had of it; (0, 0) at the
-        beginning.
+        The index of the shard, and the samples that were had of it, from 1 on; (0, 0)
+        at the beginning of a pass.
     """
     num_had = num_drawn % max(1, _count_samples(shards))
     if not num_had:
@@ -395,8 +422,8 @@ def _split_at(
     """Split sources at positions: the index of a shard, and the samples that were had
     of this shard.
 
-    Shards before it are in neither part; a position behind the last shard leaves
-    nothing.
+    Shards before the position are in neither part. A position behind the last shard
+    leaves nothing in either; one behind the end of its shard discards the whole shard.
     """
     remaining = []
     discarded = []

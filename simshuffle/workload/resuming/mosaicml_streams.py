@@ -46,6 +46,13 @@ class StreamsResume(OrderResumptionLaw):
     ) -> ResumedEpoch | Refusal:
         """Return the rest of the epoch behind the count of samples, or the error of the
         library.
+
+        The count is that of rank 0, times the ranks. A count beyond the epoch is an
+        error with ``random`` batches alone; else the rest is what is left, perhaps
+        nothing. What the order refuses of those who read now is an error, too.
+
+        Raises:
+            InputError: if the order cannot deal with those who read before.
         """
         readers = crash.readers_after
         num_done = samples_by_rank_0(self, data, crash, seed)

@@ -56,10 +56,11 @@ class SchedulerOrder(Order):
     def begin_epoch(
         self, data: ShardedSet, readers: Readers, seed: int, epoch: int
     ) -> Epochs:
-        """Return the run as epoch ``epoch``, from 0, begins.
+        """Return a new run as epoch ``epoch``, from 0, begins; all epochs before it are
+        planned.
 
         Raises:
-            InputError: as of `epoch`.
+            InputError: as of `epoch`; for no samples or readers, or a bad seed.
         """
         check_inputs(data, readers, seed, epoch, 2**64)
         run = self.new_run(data, readers, seed)
@@ -69,7 +70,12 @@ class SchedulerOrder(Order):
         return self.advance_to(run, epoch)
 
     def new_run(self, data: ShardedSet, readers: Readers, seed: int) -> Epochs:
-        """Return a run at its beginning, whose ``owner`` is not set yet."""
+        """Return a run at its beginning, whose ``owner`` is not set yet.
+
+        Raises:
+            InputError: for fewer samples than ranks, or than fill a batch with
+                ``drop_last``.
+        """
         return Epochs(
             self.strategy,
             data.size,
@@ -80,8 +86,11 @@ class SchedulerOrder(Order):
         )
 
     def advance_to(self, run: Epochs, epoch: int) -> Epochs:
-        """Finish epochs of ``run`` until epoch ``epoch``, from 0, begins; return the
-        run.
+        """Finish epochs of ``run``, in place, until epoch ``epoch``, from 0, begins;
+        return the run. A run that is that far already does not change.
+
+        Raises:
+            InputError: for a strategy that needs importance or places.
         """
         while run.epochs_done < epoch:
             run.finish_epoch(run.next_plan(run.next_shards(), None))
@@ -94,7 +103,8 @@ class SchedulerOrder(Order):
 
         Raises:
             InputError: for fewer samples than ranks, or than fill a batch with
-                ``drop_last``; or a strategy that needs importance or places.
+                ``drop_last``; or, from epoch 1 on, a strategy that needs importance or
+                places.
         """
         run = self.begin_epoch(data, readers, seed, epoch)
         rows = run.training_rows(run.next_shards())
@@ -142,8 +152,13 @@ class SchedulerResume(ResumptionLaw):
     def resume(self, data: ShardedSet, crash: Crash, seed: int) -> ResumedEpoch:
         """Return the rest of the epoch, each remaining sample once.
 
+        In a last iteration of fewer samples than ranks, some samples come again. With
+        ``drop_last``, samples that fill no batch are left out.
+
         Raises:
-            InputError: as of `SchedulerOrder`.
+            InputError: for fewer samples than ranks, or than fill a batch with
+                ``drop_last``; or a strategy whose exchange up to the crash needs
+                importance or places.
         """
         run, _ = self._resume_run(data, crash, seed)
         return ResumedEpoch(_remaining_batches(run))
@@ -151,7 +166,9 @@ class SchedulerResume(ResumptionLaw):
     def later_epoch(
         self, data: ShardedSet, crash: Crash, seed: int, epoch: int
     ) -> Batches:
-        """Return a later epoch, from where samples are then."""
+        """Return a later epoch, from where samples are then; the broken epoch and those
+        after it are finished first.
+        """
         run, _ = self._resume_run(data, crash, seed)
         return _remaining_batches(self.order.advance_to(run, epoch))
 
@@ -161,7 +178,12 @@ class SchedulerResume(ResumptionLaw):
         """Return the cost of dealing samples anew; None where every epoch is drawn
         anew.
 
-        ``state_rank`` is that of `Epochs.resume`.
+        Args:
+            data: the set in shards; a sample has an equal part of its shard's bytes.
+            crash: the point at which training broke off.
+            seed: of the run.
+            state_rank: (M,) the rank that each rank was before, -1 for a new one. By
+                default each has its number, as far as there were as many.
         """
         if self.strategy.redraws:
             return None
@@ -173,7 +195,9 @@ class SchedulerResume(ResumptionLaw):
         self, data: ShardedSet, crash: Crash, seed: int, state_rank: Ints | None = None
     ) -> tuple[Epochs, Redistribution]:
         """Return the run that goes on after ``crash``, and how its samples were dealt
-        anew.
+        anew: the owners before and after.
+
+        ``state_rank`` is that of `redistribution_cost`.
         """
         broken_run = self.order.begin_epoch(
             data, crash.readers_before, seed, crash.epoch
@@ -183,7 +207,9 @@ class SchedulerResume(ResumptionLaw):
 
 
 def _remaining_batches(run: Epochs) -> Batches:
-    """Return the batches of the epoch that ``run`` is in, from its state on."""
+    """Return the batches of the epoch that ``run`` is in, after its iterations done;
+    steps begin at 0.
+    """
     # (n, M) from the first iteration not done; -1 where a rank has a sample less
     rows = run.training_rows(run.next_shards())[run.steps_done * run.batch_size :]
     samples_of_ranks = rows.T.astype(np.int64)

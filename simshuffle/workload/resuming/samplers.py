@@ -25,11 +25,11 @@ from simshuffle.workload.resuming.law import (
 
 def skip_samples(epoch: Batches, num_skipped: Ints64, batch_size: int) -> Batches:
     """Return the rest of ``epoch`` when rank r has passed over ``num_skipped[r]``
-    samples; its steps begin at 0 again.
+    samples, cut into batches anew; steps begin at 0 again.
 
     Args:
         epoch: sorted by rank and step.
-        num_skipped: (M,)
+        num_skipped: (M,) samples; a rank that has no more has no rows in the rest.
         batch_size: of the batches of the rest.
     """
     # (n,) index of each row among those of its rank, before and after skipping
@@ -86,8 +86,11 @@ class StatefulDataLoader(ResumptionLaw):
         """Return the rest of the epoch behind the count of samples, and what is read
         again and thrown away before it; or the error.
 
-        It is an error to have other workers, unless ``in_process``, or other ranks with
-        ``same_ranks``; or to pass over more than a rank has.
+        The count is that of the last snapshot; steps since then are read again. It is
+        an error to have other workers, unless ``in_process``, or other ranks with
+        ``same_ranks``; or to pass over more than a rank has, unless
+        ``stateful_sampler``: then the rank has nothing left. It is always an error if
+        fewer batches are left than a rank must read again.
         """
         readers_before = crash.readers_before
         readers_after = crash.readers_after
@@ -136,7 +139,9 @@ class StatefulDataLoader(ResumptionLaw):
         return ResumedEpoch(trained, remaining.select(np.flatnonzero(is_reread)))
 
     def _num_states(self, readers_before: Readers) -> int:
-        """Return how many ranks, from rank 0 on, find a state: here all."""
+        """Return how many ranks, from rank 0 on, find a state: here all, as a number
+        beyond any number of ranks.
+        """
         return 2**62
 
 
@@ -196,10 +201,12 @@ class Lightning(ResumptionLaw):
     def resume(
         self, data: ShardedSet, crash: Crash, seed: int
     ) -> ResumedEpoch | Refusal:
-        """Return the batches that are trained on until the steps of an epoch are done;
-        a whole epoch if no step is left.
+        """Return the batches that are trained on until the steps of an epoch are done.
 
-        A ``stateful`` loader may fail; the error is Lightning's.
+        A plain loader gives its first batches, as many as steps are left; a whole epoch
+        if none is left. A ``stateful`` loader gives all behind its count, as
+        `StatefulDataLoader` does, or fails with an error of Lightning. The order is
+        that of epoch 0, unless ``in_process`` and not ``stateful``.
         """
         knows_epoch = self.in_process and not self.stateful
         epoch = self.epoch(

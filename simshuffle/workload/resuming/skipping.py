@@ -70,7 +70,12 @@ class SkipFirstBatches(ResumptionLaw):
     ) -> ResumedEpoch | Refusal:
         """Return the rest of an epoch behind the skipped batches.
 
-        With ``dispatch``, an error where none is left.
+        Without ``dispatch``, the epoch is epoch 0 unless ``sets_epoch`` and
+        ``keeps_iteration``, and the rest may be empty. With ``dispatch``, the epoch is
+        the broken one, and it is an error if nothing is left.
+
+        Raises:
+            InputError: as of `Accelerate.epoch`.
         """
         readers = crash.readers_after
         if self.dispatch == "no":
@@ -90,8 +95,8 @@ class SkipFirstBatches(ResumptionLaw):
     def later_epoch(
         self, data: ShardedSet, crash: Crash, seed: int, epoch: int
     ) -> Batches:
-        """Return a later epoch; loaders that count begin at 0 when the skipped one has
-        ended.
+        """Return a later epoch. Without ``sets_epoch``, the epoch after the broken one
+        is epoch 0 again.
         """
         epochs_forgotten = 0 if self.sets_epoch else crash.epoch + 1
         return self.epoch(data, crash.readers_after, seed, epoch - epochs_forgotten)
@@ -126,14 +131,16 @@ class TransformersTrainer(ResumptionLaw):
         return Accelerate(kind="accelerate")
 
     def resume(self, data: ShardedSet, crash: Crash, seed: int) -> ResumedEpoch:
-        """Return the batches that are trained on until the broken epoch ends."""
+        """Return the batches that are trained on until the broken epoch ends, with
+        steps that count on over several epochs; none if a later epoch goes on.
+        """
         return ResumedEpoch(self._batches_between(data, crash, seed, 0, crash.epoch))
 
     def later_epoch(
         self, data: ShardedSet, crash: Crash, seed: int, epoch: int
     ) -> Batches:
-        """Return the batches that are trained on in a later epoch; none if training
-        goes on after it.
+        """Return the batches that are trained on in a later epoch, its rest if training
+        goes on within it; none if training goes on after it.
         """
         return self._batches_between(data, crash, seed, epoch, epoch)
 
@@ -148,7 +155,9 @@ class TransformersTrainer(ResumptionLaw):
         """Return the batches that are trained on from the first to the end of the last
         epoch, with steps that count on from epoch to epoch.
 
-        Nothing comes before the step at which training goes on.
+        Nothing comes before the step at which training goes on, or, with
+        ``ignore_data_skip``, before the epoch of this step. Rows are sorted by rank and
+        step.
         """
         steps_before = self.epoch(data, crash.readers_before, seed, 0).steps
         steps_after = self.epoch(data, crash.readers_after, seed, 0).steps

@@ -31,7 +31,9 @@ from simshuffle.workload.resuming.law import (
 def samples_by_rank_0(
     law: ResumptionLaw, data: ShardedSet, crash: Crash, seed: int
 ) -> int:
-    """Return M times the samples of rank 0, which a state of MosaicML Streaming counts."""
+    """Return M times the samples that rank 0 had of the broken epoch, which a state of
+    MosaicML Streaming counts; M ranks read before the crash.
+    """
     readers = crash.readers_before
     trained = law.epoch(data, readers, seed, crash.epoch).first_steps(crash.step)
     return int((trained.rank == 0).sum()) * readers.world_size
@@ -40,6 +42,9 @@ def samples_by_rank_0(
 def refuse_beyond_end(num_done: int, size: int, readers: Readers) -> Refusal | None:
     """Return the error of MosaicML Streaming for more samples than an epoch has; else
     None.
+
+    The count may exceed the epoch: up to the next multiple of the ranks, or by the
+    ranks where they divide the epoch.
 
     Source: streaming/base/partition/__init__.py.
 
@@ -94,7 +99,14 @@ class ResumedMosaicml(OrderResumptionLaw):
     def resume(
         self, data: ShardedSet, crash: Crash, seed: int
     ) -> ResumedEpoch | Refusal:
-        """Return the rest of the order, or the library's error if it cannot be dealt."""
+        """Return the rest of the order, or the library's error if it cannot be dealt.
+
+        The count of samples is that of rank 0, times the ranks. It is an error if the
+        count is beyond the epoch, or if the order refuses those who read now.
+
+        Raises:
+            InputError: if the order cannot deal with those who read before.
+        """
         readers = crash.readers_after
         num_done = samples_by_rank_0(self, data, crash, seed)
         refusal = refuse_beyond_end(num_done, data.size, readers)
@@ -113,14 +125,16 @@ class ResumedMosaicml(OrderResumptionLaw):
     def later_epoch(
         self, data: ShardedSet, crash: Crash, seed: int, epoch: int
     ) -> Batches:
-        """Return a later epoch: as the run began if the workers persist.
+        """Return a later epoch: with the nodes with which the run began if the workers
+        persist.
 
         Otherwise it is as if the run had begun with those who read now, unless the
         canonical nodes are given.
 
         Raises:
-            InputError: if then nodes do not divide the canonical nodes, as the library
-                fails, even after an epoch in which it did not.
+            InputError: if neither the nodes nor the canonical nodes are a multiple of
+                the other. The library fails, too, even after an epoch in which it did
+                not.
         """
         readers = crash.readers_after
         if not self.persistent_workers:
@@ -130,7 +144,9 @@ class ResumedMosaicml(OrderResumptionLaw):
 
 
 def _error_of_key(key: str) -> str:
-    """Return the library's error where the order refuses ``key``."""
+    """Return how the library's error begins where the order refuses ``key``; its kind
+    alone for other keys than those of nodes.
+    """
     if key == "num_canonical_nodes":
         return "ValueError: Either canonical or physical nodes must be evenly divisible"
     if key == "initial_nodes":
@@ -175,6 +191,14 @@ class ResumedLitdata(OrderResumptionLaw):
     ) -> ResumedEpoch | Refusal:
         """Return the samples that workers have left, or are dealt anew; or the
         library's error.
+
+        With ranks, workers and batches as before there is no error, and ranks that
+        count a whole epoch have their next epoch in place of the rest. With others, it
+        is an error if what is dropped changes (``drops_remainder``), or if a rank has
+        fewer samples in the first epoch than the count.
+
+        Raises:
+            InputError: as of the order, for those who read before or now.
         """
         readers_before = crash.readers_before
         readers_after = crash.readers_after
@@ -220,7 +244,7 @@ class ResumedLitdata(OrderResumptionLaw):
     ) -> Batches:
         """Return a later epoch, as if those who read now had begun the run.
 
-        Ranks that began the next epoch at once stay ahead.
+        Ranks that began the next epoch at once stay an epoch ahead.
         """
         batches = self.epoch(data, crash.readers_after, seed, epoch)
         if _reader_grid(crash.readers_before) != _reader_grid(crash.readers_after):
@@ -242,7 +266,7 @@ class ResumedLitdata(OrderResumptionLaw):
 
     def _replay_workers(self, data: ShardedSet, crash: Crash, seed: int) -> EpochOrder:
         """Return the samples that workers have left; the worker whose turn it is comes
-        first.
+        first, as worker 0. Rows are not sorted by worker.
         """
         readers = crash.readers_after
         order = self.of.epoch(data, readers, seed, crash.epoch)
@@ -261,8 +285,8 @@ class ResumedLitdata(OrderResumptionLaw):
     def _with_next_epoch(
         self, data: ShardedSet, crash: Crash, seed: int, epoch: int, batches: Batches
     ) -> Batches:
-        """Return ``batches``, but the epoch after ``epoch`` for ranks that count a
-        whole epoch.
+        """Return ``batches``, but the epoch after ``epoch`` for ranks that count at
+        least the samples of their first epoch. Rows are sorted by rank.
         """
         begins_next = self._samples_beyond_epoch(data, crash, seed) >= 0
         if not begins_next.any():
@@ -276,8 +300,8 @@ class ResumedLitdata(OrderResumptionLaw):
 
 
 def _reader_grid(readers: Readers) -> tuple[int, int, int]:
-    """Return ranks, workers and batch size, which must not change for a state to be
-    replayed.
+    """Return ranks of all nodes, workers and batch size, which must not change for a
+    state to be replayed.
     """
     return readers.world_size, readers.workers, readers.batch_size
 
@@ -288,8 +312,9 @@ def _deal_by_batch(
     """Deal the samples after ``num_done`` in batches, to each rank, then to each next
     worker.
 
-    ``num_done`` is rounded down to an iteration of those who read now. With
-    ``drops_remainder``, what is no batch for every worker is left out.
+    ``num_done`` is rounded down to whole iterations of those who read now. With
+    ``drops_remainder``, samples at the end that are no batch for every worker of all
+    ranks are left out.
     """
     round_size = readers.world_size * readers.batch_size
     remaining = samples[num_done // round_size * round_size :]
@@ -320,7 +345,8 @@ def _deal_by_visit(
             out.
         chunks: (n,) the chunk of each sample.
         readers: the processes that read now.
-        drops_remainder: whether runs that are not one for each worker are left out.
+        drops_remainder: whether the last runs are left out if they are fewer than the
+            workers of all ranks.
     """
     remaining = samples[num_done:]
     chunk = chunks[num_done:]
@@ -340,6 +366,9 @@ def _deal_by_visit(
 
 
 def _sort_rows(rank: Ints64, worker: Ints64, sample: Ints64) -> EpochOrder:
-    """Return the order of these rows, (n,) each, sorted by rank and worker."""
+    """Return the order of these rows, (n,) each, sorted by rank and worker.
+
+    Rows of one worker keep their order.
+    """
     rows = np.lexsort((np.arange(len(rank)), worker, rank))
     return number_positions(rank[rows], worker[rows], sample[rows])

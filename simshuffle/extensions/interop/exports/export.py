@@ -90,6 +90,13 @@ def format_of(name: str) -> ExportFormat:
     return FORMATS[name]
 
 
+def describe_loss(format_name: str, fabric: ImportedFabric) -> list[str]:
+    """Return texts about what a format of `NETWORKS` leaves out without a place for it:
+    bandwidths of ibsim.
+    """
+    return ibsim.describe_missing_rates(fabric) if format_name == "ibsim" else []
+
+
 MARK = "simshuffle-export.json"
 """A file in each folder that was exported: it says so, and that --force may replace it."""
 
@@ -159,6 +166,7 @@ def export(
             )
             draft.write_text(NETWORKS[format_name](fabric), encoding="utf-8")
             lines = [f"{name}: {count}" for name, count in fabric.counts().items()]
+            lines += [f"note: {text}" for text in describe_loss(format_name, fabric)]
         else:
             exchange = make_program(source.scenario, source.epoch, source.iteration)
             lines = PROGRAMS[format_name](exchange, draft, tell)

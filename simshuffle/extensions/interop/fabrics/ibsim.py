@@ -12,6 +12,7 @@ from simshuffle.extensions.interop.fabrics.imported import (
 )
 from simshuffle.extensions.interop.fabrics.infiniband import rate_of_bandwidth
 from simshuffle.extensions.interop.fabrics.network_fabric import number_nodes_and_ports
+from simshuffle.spec.units import Dimension, readable
 
 MAX_PORTS = 254
 """Highest number of a port of a node of InfiniBand."""
@@ -23,6 +24,7 @@ def format_net_file(fabric: ImportedFabric) -> str:
     Switches come first. Every other node, such as a host, is one adapter with as many
     ports as its highest port number. A fabric without GUIDs or port numbers gets new
     ones. A bandwidth that no rate of InfiniBand has, latencies and tiers are left out.
+    `describe_missing_rates` says how many bandwidths are.
 
     Raises:
         TopologyError: a node has a port above `MAX_PORTS`.
@@ -83,7 +85,7 @@ def _format_node(
         peer_guid = (
             "" if peer.kind == "switch" else f"({int(peer.guid, 16) + peer_port:x})"
         )
-        rate = cable.rate or rate_of_bandwidth(cable.bandwidth)
+        rate = _rate_of_cable(cable)
         comment = f' # "{peer_name}" lid 0 {rate}'.rstrip()
         lines.append(
             f'[{port}]{port_guid}\t"{_identity(peer)}"[{peer_port}]{peer_guid}\t{comment}'
@@ -96,3 +98,24 @@ def _identity(node: FabricNode) -> str:
     'S-0000000000000001'.
     """
     return f"{'S' if node.kind == 'switch' else 'H'}-{int(node.guid, 16):016x}"
+
+
+def describe_missing_rates(fabric: ImportedFabric) -> list[str]:
+    """Return a text about the cables whose bandwidth `format_net_file` leaves out;
+    empty if there are none.
+    """
+    bandwidths = [
+        cable.bandwidth for cable in fabric.cables if not _rate_of_cable(cable)
+    ]
+    if not bandwidths:
+        return []
+    texts = [readable(value, Dimension.BANDWIDTH) for value in sorted(set(bandwidths))]
+    return [
+        "cables whose rate is not in the file, as no rate of InfiniBand has it:"
+        f" {len(bandwidths)} ({', '.join(texts)}); machine import needs --link-bandwidth"
+    ]
+
+
+def _rate_of_cable(cable: Cable) -> str:
+    """Return the rate of a cable, such as '4xNDR'; '' if InfiniBand has none for it."""
+    return cable.rate or rate_of_bandwidth(cable.bandwidth)

@@ -25,6 +25,12 @@ from simshuffle.extensions.interop.fabrics.imported import fabric_error
 MAX_DEPTH = 64
 """Elements inside one another, at most: NCCL writes fewer than ten."""
 _BEGIN = re.compile(r"<system\b[^>]*>\s*(<!--.*?-->\s*)*<cpu\b", re.DOTALL)
+_BEFORE_XML = re.compile(
+    r"^[^\S\n]*(?:<\?xml\b[^>]*>\s*)?(?=<(?:!|system\b))", re.MULTILINE
+)
+"""Blanks of the first line of an XML, and its declaration, which must not follow blank
+lines.
+"""
 _SPEED = re.compile(r"(\d+(?:\.\d+)?) ?GT/s(?: PCIe)?")
 _GPU_CLASSES = ("0x03", "0x12")
 _ADAPTER_CLASS = "0x02"
@@ -236,13 +242,13 @@ def host_of(text: str, source: str) -> HostInventory:
 
 
 def blank_surroundings(text: str) -> str:
-    """Blank what stands before and behind the XML of a log; lines keep their numbers,
-    unless blank lines stand right before the XML. A text that is cut keeps its end.
+    """Blank what stands before and behind the XML of a log, with its declaration; lines
+    keep their numbers. A text that is cut keeps its end.
     """
-    start = re.search(r"^\s*<(?:\?xml|!|system\b)", text, re.MULTILINE)
-    preamble = text[: start.start()] if start else ""
-    body, end, _ = text[len(preamble) :].partition("</system>")
-    return "\n" * preamble.count("\n") + body.lstrip() + end
+    before_xml = _BEFORE_XML.search(text)
+    start = before_xml.end() if before_xml else 0
+    body, end, _ = text[start:].partition("</system>")
+    return "\n" * text.count("\n", 0, start) + body + end
 
 
 def _refuse_doctype(*_: object) -> None:

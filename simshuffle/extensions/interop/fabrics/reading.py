@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import ModuleType
 
 from simshuffle.errors import Problem, TopologyError
 from simshuffle.extensions.interop.fabrics import (
@@ -51,28 +52,25 @@ def read_fabric(
 
     Args:
         path: the file.
-        supplement: facts that the file may leave out. Node-link JSON and GraphML are
-            read without them.
+        supplement: facts that the file may leave out.
 
     Raises:
         TopologyError: the file has none of the formats, or its reader refuses it; or
-            ``supplement`` has names or hosts, and ibnetdiscover did not print the file.
+            ``supplement`` has facts that a file of this format cannot leave out: names
+            or hosts if ibnetdiscover did not print it, links up if it is not of Slurm,
+            a bandwidth if it is node-link JSON or GraphML.
     """
     text = read_text(path)
     supplement = supplement or FabricSupplement()
-    for option, facts in (("--names", supplement.names), ("--slurm", supplement.hosts)):
-        if facts and not ibnetdiscover.begins(text):
-            rule = "is for what ibnetdiscover printed"
-            remedy = "Leave it out."
-            raise TopologyError(
-                Problem(option, rule, str(path), remedy), "command line"
-            )
+    is_network_file = path.suffix in {".json", ".graphml", ".xml"}
+    reader = next((reader for reader in _READERS if reader.begins(text)), None)
+    if reader is not None or is_network_file:
+        _check_supplement(supplement, reader, path)
     with attribute_errors(path):
-        for reader in _READERS:
-            if reader.begins(text):
-                fabric: ImportedFabric = reader.fabric_of(text, str(path), supplement)
-                return fabric
-        if path.suffix in {".json", ".graphml", ".xml"}:
+        if reader is not None:
+            fabric: ImportedFabric = reader.fabric_of(text, str(path), supplement)
+            return fabric
+        if is_network_file:
             sketch = Custom(kind="custom", path=str(path)).sketch()
             if problems := graph_problems(sketch, "fabric"):
                 raise TopologyError(problems)
@@ -83,6 +81,37 @@ def read_fabric(
             "something else",
             "Name such a file.",
         )
+
+
+def _check_supplement(
+    supplement: FabricSupplement, reader: ModuleType | None, path: Path
+) -> None:
+    """Refuse facts that a file of this format cannot leave out.
+
+    Args:
+        supplement: the facts.
+        reader: the reader for the file; None for node-link JSON and GraphML.
+        path: the file.
+
+    Raises:
+        TopologyError: there is such a fact.
+    """
+    rule = "is for what ibnetdiscover printed"
+    remedy = "Leave it out."
+    if supplement.names and reader is not ibnetdiscover:
+        option = "--names"
+    elif supplement.hosts and reader is not ibnetdiscover:
+        option = "--slurm"
+    elif supplement.links_up is not None and reader is not slurm:
+        option = "--links-up"
+        rule = "is for a topology of Slurm"
+    elif supplement.bandwidth is not None and reader is None:
+        option = "--link-bandwidth"
+        rule = "is not for node-link JSON or GraphML"
+        remedy = "Leave it out, and write the bandwidth of each link in the file."
+    else:
+        return
+    raise TopologyError(Problem(option, rule, str(path), remedy), "command line")
 
 
 def read_host(path: Path) -> HostInventory | None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from simshuffle.errors import InputError
+from simshuffle.errors import InputError, list_first
 from simshuffle.extensions.interop.fabrics.imported import (
     Cable,
     FabricNode,
@@ -58,8 +58,8 @@ def fabric_of(text: str, source: str, supplement: FabricSupplement) -> ImportedF
 
     Slurm says neither what links carry nor how many there are. A switch has as many
     links up as hosts are below it, unless ``supplement`` says another number. A host
-    has one link. Switches without hosts below them are left out without a note. Ports
-    have no numbers, and nodes no GUIDs.
+    has one link. Switches without hosts below them are left out, and named in
+    ``left_out``. Ports have no numbers, and nodes no GUIDs.
 
     Args:
         text: the file's text.
@@ -110,8 +110,19 @@ def fabric_of(text: str, source: str, supplement: FabricSupplement) -> ImportedF
         warnings.append(
             "blocks are joined by one switch: an estimate, as Slurm does not say how"
         )
+    unused_switches = [name for name in switches if not num_hosts_below[name]]
+    left_out = []
+    if unused_switches:
+        left_out.append(
+            f"switches without hosts below them: {list_first(unused_switches)}"
+        )
     fabric = ImportedFabric(
-        source, nodes, cables, len(switch_of_host), warnings=warnings
+        source,
+        nodes,
+        cables,
+        adapters=len(switch_of_host),
+        left_out=left_out,
+        warnings=warnings,
     )
     return fabric.check_usable()
 
