@@ -45,25 +45,26 @@ def accuracy(
     Args:
         scenario: A scenario file, or a name below scenarios/.
         exact: Simulate all that the answer rests on, however long that takes.
-        model: The network whose sensitivity counts. Default: that of the scenario.
-        norm: What it normalises by: batch, group, layer or none. Default: what is known of it;
-            of a network of which nothing is known batch, and the answer says so.
-        momentum: That running statistics take of each batch, as in PyTorch.
+        model: The network whose sensitivity counts. Default: the network of the scenario.
+        norm: Norm of the network: batch, group, layer or none. Default: the known norm of the
+            network; if it is not known, batch, and the answer says so.
+        momentum: Momentum of running statistics: the share of each batch, as in PyTorch.
         world_size: Ranks. Default: those of the scenario's runs.
-        screening: What simshuffle.train.screen measured of your own network (JSON).
-        shards: How samples came to ranks: random or sorted. The law holds for random ones.
-        epochs: Of the training.
+        screening: File that simshuffle.train.screen wrote for your own network (JSON).
+        shards: How samples are divided among ranks: random or sorted. The law holds for random
+            shards.
+        epochs: Epochs of the training.
         tolerance: Points of accuracy that may be lost.
         set: Set a value of the scenario.
         out: Result folder; nothing is written without it.
         force: Replace the result that is in the result folder.
-        force_size: Compute what is too large for this machine by estimate, too.
+        force_size: Compute also what by estimate is too large for this machine.
         processes: Processes at once; the default is one on each core.
         scheduler: Compute on the workers of this Dask scheduler (extra cluster).
-        progress: Whether bars show how far it is.
+        progress: Whether bars show the progress of the study.
 
     Raises:
-        SimshuffleError: What is asked is not valid, or the study fails.
+        SimshuffleError: The request is not valid, or the study fails.
     """
 
 def calibrate(
@@ -93,22 +94,23 @@ def calibrate(
         files: Output of nccl-tests, OSU, PICO, CRAB, IOR or mdtest, or an epoch log (CSV).
         kind: Kind of the files: nccl-tests, nccl-json, osu, ior, mdtest, epochs, pico, pico-raw
             or crab.
-        fit_up_to: Fit what has at most so many ranks; predict the rest.
+        fit_up_to: Fit measurements of at most RANKS ranks; predict the others.
         epochs: Epoch log: steady (from the second on) or all.
         model: Epoch log: the catalog's entry for a model.
-        accelerator: Epoch log: key of the step times.
-        gpus_per_host: Epoch log without a column hosts: GPUs of a host.
-        ranks: Ranks, where a file does not say it (OSU, CRAB, a cut list of devices).
-        hosts: Hosts, where a file does not say it.
-        collective: What nccl-tests ran, where a file does not say it: all_reduce or all_to_all.
+        accelerator: Epoch log: accelerator, the key of the step times.
+        gpus_per_host: GPUs of a host, for an epoch log without a column hosts.
+        ranks: Ranks, for files that do not state them (OSU, CRAB, a cut list of devices).
+        hosts: Hosts, for files that do not state them.
+        collective: Collective that nccl-tests ran, for files that do not name it: all_reduce or
+            all_to_all.
         storage: What IOR and mdtest measured: pfs or ssd.
         out: Result folder; nothing is written without it.
         force: Replace the result that is in the result folder.
-        force_size: Compute what is too large for this machine by estimate, too.
-        progress: Whether bars show how far it is.
+        force_size: Compute also what by estimate is too large for this machine.
+        progress: Whether bars show the progress of the study.
 
     Raises:
-        SimshuffleError: What is asked is not valid, or the study fails.
+        SimshuffleError: The request is not valid, or the study fails.
     """
 
 def congestion(
@@ -144,21 +146,21 @@ def congestion(
         network: analytic, fluid or packet. Default: fluid and packet.
         routing: A routing, such as ecmp:queue_pairs=4. Default: the scenario's.
         seeds: Seeds for analytic and fluid.
-        packet_seeds: Seeds for packet, of those for the others.
-        packets: Packets in one run of packet; what is more is left out.
-        jitter: Where packet is run and sizes are alike, they differ by up to this share.
-        wire_only: Leave out what messages cost: host time, trips, barriers' own messages.
-        world_size: Ranks. Default: the sweep's, or the scenario's.
+        packet_seeds: Seeds for packet, the first of --seeds.
+        packets: Most packets in one run of packet; the rest is left out.
+        jitter: If packet runs and all sizes are equal, vary them by up to this share.
+        wire_only: Leave out the cost of messages: host time, trips, barriers' own messages.
+        world_size: Number of ranks. Default: the sweep's, or the scenario's.
         set: Set a value of the scenario.
         out: Result folder; nothing is written without it.
         force: Replace the result that is in the result folder.
-        force_size: Compute what is too large for this machine by estimate, too.
+        force_size: Compute also what by estimate is too large for this machine.
         processes: Processes at once; the default is one on each core.
         scheduler: Compute on the workers of this Dask scheduler (extra cluster).
-        progress: Whether bars show how far it is.
+        progress: Whether bars show the progress of the study.
 
     Raises:
-        SimshuffleError: What is asked is not valid, or the study fails.
+        SimshuffleError: The request is not valid, or the study fails.
     """
 
 def train_study(
@@ -179,17 +181,17 @@ def train_study(
 
     Args:
         study: A study file, or a name below studies/.
-        device: What trains: auto (a GPU if there is one), cpu, cuda, or cuda:N.
+        device: Device that trains: auto (a GPU if there is one), cpu, cuda, or cuda:N.
         set: Set a value of the scenario.
         out: Result folder; nothing is written without it.
         force: Replace the result that is in the result folder.
-        force_size: Compute what is too large for this machine by estimate, too.
+        force_size: Compute also what by estimate is too large for this machine.
         processes: Processes at once; the default is one on each core.
         scheduler: Compute on the workers of this Dask scheduler (extra cluster).
-        progress: Whether bars show how far it is.
+        progress: Whether bars show the progress of the study.
 
     Raises:
-        SimshuffleError: What is asked is not valid, or the study fails.
+        SimshuffleError: The request is not valid, or the study fails.
     """
 
 def loader(
@@ -238,50 +240,50 @@ def loader(
     is named does.
 
     Args:
-        scenario: A scenario file, or a name below scenarios/: samples, nodes, ranks, workers
-            and batch are its own where no option says otherwise.
+        scenario: A scenario file, or a name below scenarios/. It sets samples, nodes, ranks,
+            workers and batch where no option does.
         tune: Say how many workers and how much prefetch the scenario needs.
         prefetch_factor: Batches ahead for each worker, with --tune. Default: 1, 2, 4.
         threads: Threads of a worker, with --tune. Default: the scenario's.
-        resume_at: Break an epoch off after so many iterations, and go on from the loaders'
+        resume_at: Break an epoch off after this many iterations, and resume from the loaders'
             states.
         epoch: The epoch that is broken off, from 0. Default: 0.
-        from_: Who reads before, with --resume-at. Default: --nodes x --gpus.
-        to: Who reads then, with --resume-at; the same by default. Or how the tables are printed
-            on standard output, and nothing else: latex (booktabs) or markdown.
+        from_: Readers before the break, with --resume-at. Default: --nodes x --gpus.
+        to: Readers after the break, with --resume-at. Default: unchanged. Or a format in which
+            standard output has the tables and nothing else: latex (booktabs) or markdown.
         loader: A loader that has a state, with --resume-at. Default: all.
         check: Look at this recorded order instead: CSV or Parquet with the columns epoch, rank,
             worker, position and sample.
         order: An order. Default: all.
         dataset: A data set of the catalog, for samples and their size.
-        samples: Default: 16384, or of the data set or the file.
+        samples: Samples. Default: 16384, or as many as the data set or the file of --check has.
         shards: Files. Default: 64.
         samples_per_shard: Samples of a file, in place of --shards.
-        shard_size: Bytes of a file, such as '64 MB'. Default: of samples of 100 kB.
-        nodes: Default: 4; of a file: 1.
-        gpus: Ranks of a node. Default: 4; as in a file.
-        workers: Workers of a rank, with --resume-at before and after. Default: 2; as in a file;
-            with --tune all.
-        batch_size: Samples of a rank's batch, with --resume-at before and after. Default: 16.
-        cache: What a node keeps of what it fetched: such as '10 GB'; none for no limit; 0 for
-            no cache. Default: 1.25 times what it reads in an epoch.
-        epochs: Default: 3; as in a file.
-        seed: Of the orders.
-        classes: Labels, by which the samples are sorted.
-        unit: What a file's loader fetches: sample, block or shard.
+        shard_size: Bytes of a file, such as '64 MB'. Default: 100 kB a sample.
+        nodes: Nodes. Default: 4; with --check: 1.
+        gpus: Ranks of a node. Default: 4; with --check: as in the file.
+        workers: Workers of a rank; with --resume-at before:after. Default: 2; with --check: as
+            in the file; with --tune: all.
+        batch_size: Samples of a rank's batch; with --resume-at before:after. Default: 16.
+        cache: Cache of a node for fetched bytes, such as '10 GB'; none for no limit; 0 for no
+            cache. Default: 1.25 times the bytes that a node reads in an epoch.
+        epochs: Epochs. Default: 3; with --check: as in the file.
+        seed: Seed of the orders.
+        classes: Number of labels; samples are sorted by label.
+        unit: What the loader of --check fetches at once: sample, block or shard.
         block: Samples of a block, with --unit.
-        store: The object store for seconds and price: Amazon S3, with other values such as
-            's3:latency=50 ms,prefixes=10,price_per_gigabyte=0.09'.
+        store: Object store whose seconds and price are computed: Amazon S3, or with other
+            values, such as 's3:latency=50 ms,prefixes=10,price_per_gigabyte=0.09'.
         set: Set a value of the scenario.
         out: Result folder; nothing is written without it.
         force: Replace the result that is in the result folder.
-        force_size: Compute what is too large for this machine by estimate, too.
+        force_size: Compute also what by estimate is too large for this machine.
         processes: Processes at once; the default is one on each core.
         scheduler: Compute on the workers of this Dask scheduler (extra cluster).
-        progress: Whether bars show how far it is.
+        progress: Whether bars show the progress of the study.
 
     Raises:
-        SimshuffleError: What is asked is not valid, or the study fails.
+        SimshuffleError: The request is not valid, or the study fails.
     """
 
 def ablate(
@@ -309,18 +311,18 @@ def ablate(
         start: The exchange to begin with, as in a scenario.
         end: The exchange to end with; at the same exchange_fraction.
         also: A further switch, such as payload=encoded.
-        alone: A value that is set alone, at the start and at the end.
-        seeds: Seeds, from that of the scenario on.
+        alone: A value to set by itself, once at the start and once at the end.
+        seeds: Number of seeds, from the scenario's own on.
         set: Set a value of the scenario.
         out: Result folder; nothing is written without it.
         force: Replace the result that is in the result folder.
-        force_size: Compute what is too large for this machine by estimate, too.
+        force_size: Compute also what by estimate is too large for this machine.
         processes: Processes at once; the default is one on each core.
         scheduler: Compute on the workers of this Dask scheduler (extra cluster).
-        progress: Whether bars show how far it is.
+        progress: Whether bars show the progress of the study.
 
     Raises:
-        SimshuffleError: What is asked is not valid, or the study fails.
+        SimshuffleError: The request is not valid, or the study fails.
     """
 
 def hiding(
@@ -346,20 +348,20 @@ def hiding(
     Args:
         scenario: A scenario file, or a name below scenarios/.
         exact: Simulate all that the answer rests on, however long that takes.
-        world_size: Ranks. Default: those of the scenario's runs.
+        world_size: Number of ranks. Default: that of each of the scenario's runs.
         variant: Another schedule: authors, pair, encoded or wire. Default: all. The scenario's
             own is always there.
-        tolerance: Share of the epoch that may be added.
+        tolerance: Share by which the exchange may lengthen the epoch.
         set: Set a value of the scenario.
         out: Result folder; nothing is written without it.
         force: Replace the result that is in the result folder.
-        force_size: Compute what is too large for this machine by estimate, too.
+        force_size: Compute also what by estimate is too large for this machine.
         processes: Processes at once; the default is one on each core.
         scheduler: Compute on the workers of this Dask scheduler (extra cluster).
-        progress: Whether bars show how far it is.
+        progress: Whether bars show the progress of the study.
 
     Raises:
-        SimshuffleError: What is asked is not valid, or the study fails.
+        SimshuffleError: The request is not valid, or the study fails.
     """
 
 def month(
@@ -386,20 +388,20 @@ def month(
     Args:
         scenario: A scenario file, or a name below scenarios/.
         days: Days of the training. Default: 30.
-        epochs: Until so many epochs are trained, in place of --days.
+        epochs: Train until N epochs are done, in place of --days.
         period: Training between two checkpoints, such as 10min. Default: the scenario's.
-        seeds: Months that are drawn.
+        seeds: Number of months to draw.
         over: Values of a key; of several keys, every value with every one.
         set: Set a value of the scenario.
         out: Result folder; nothing is written without it.
         force: Replace the result that is in the result folder.
-        force_size: Compute what is too large for this machine by estimate, too.
+        force_size: Compute also what by estimate is too large for this machine.
         processes: Processes at once; the default is one on each core.
         scheduler: Compute on the workers of this Dask scheduler (extra cluster).
-        progress: Whether bars show how far it is.
+        progress: Whether bars show the progress of the study.
 
     Raises:
-        SimshuffleError: What is asked is not valid, or the study fails.
+        SimshuffleError: The request is not valid, or the study fails.
     """
 
 def oracle(
@@ -425,24 +427,24 @@ def oracle(
     Args:
         scenario: A scenario file, or a name below scenarios/.
         strategies: Ways to divide training, such as data,data+spatial,pipeline:stages=4.
-            Default: all that may work on as many GPUs.
-        world_sizes: Numbers of GPUs. Default: powers of two, as far as machine and data set go,
-            those of the scenario's runs, and their divisors.
-        budget_memory: Memory of a GPU that may be used. Default: what the accelerator's name
-            says.
-        simulate: A point whose step is simulated too, with all transfers on the cables at once.
-        measured: Measured epochs to hold the predicted ones against: CSV with the columns
+            Default: all that may work on these numbers of GPUs.
+        world_sizes: Numbers of GPUs. Default: powers of two that machine and data set allow,
+            the numbers of the scenario's runs, and their divisors.
+        budget_memory: Usable memory of a GPU. Default: as in the accelerator's name.
+        simulate: Also simulate the step of this point, with all transfers on the cables at
+            once.
+        measured: Measured epochs to compare with the predictions: CSV with the columns
             strategy, world_size and epoch_s.
         set: Set a value of the scenario.
         out: Result folder; nothing is written without it.
         force: Replace the result that is in the result folder.
-        force_size: Compute what is too large for this machine by estimate, too.
+        force_size: Compute also what by estimate is too large for this machine.
         processes: Processes at once; the default is one on each core.
         scheduler: Compute on the workers of this Dask scheduler (extra cluster).
-        progress: Whether bars show how far it is.
+        progress: Whether bars show the progress of the study.
 
     Raises:
-        SimshuffleError: What is asked is not valid, or the study fails.
+        SimshuffleError: The request is not valid, or the study fails.
     """
 
 def plan_training(
@@ -472,25 +474,25 @@ def plan_training(
     Args:
         scenario: A scenario file, or a name below scenarios/.
         exact: Simulate all that the answer rests on, however long that takes.
-        target_accuracy: Accuracy by epoch, so that epochs to a target count: a CSV file, or a
+        target_accuracy: Accuracy by epoch, to count the epochs to a target: a CSV file, or a
             result of train or tta.
-        target: With --target-accuracy: such as 0.75. Default: the best of global less 1 point.
-        epochs: Of the training, where no accuracy says it. Default: 90.
-        prices: Of host-hour, ssd-tb, pfs-gbs, pfs-files. Default: a host-hour costs 1.
-        budget: What the training may cost at most.
-        strategy: A strategy that is considered, as in a scenario. Default: those that are
-            usual.
-        io_share: Share of an epoch that I/O may take of the smallest file system.
+        target: With --target-accuracy: accuracy to reach. Default: best of global minus 1
+            point.
+        epochs: Epochs of the training, without --target-accuracy. Default: 90.
+        prices: Price of host-hour, ssd-tb, pfs-gbs, pfs-files. Default: a host-hour costs 1.
+        budget: Highest cost of the training.
+        strategy: Strategy to consider, as in a scenario. Default: the usual ones.
+        io_share: Share of an epoch that I/O may take with the smallest file system.
         set: Set a value of the scenario.
         out: Result folder; nothing is written without it.
         force: Replace the result that is in the result folder.
-        force_size: Compute what is too large for this machine by estimate, too.
+        force_size: Compute also what by estimate is too large for this machine.
         processes: Processes at once; the default is one on each core.
         scheduler: Compute on the workers of this Dask scheduler (extra cluster).
-        progress: Whether bars show how far it is.
+        progress: Whether bars show the progress of the study.
 
     Raises:
-        SimshuffleError: What is asked is not valid, or the study fails.
+        SimshuffleError: The request is not valid, or the study fails.
     """
 
 def sweep(
@@ -520,22 +522,22 @@ def sweep(
         over: Values of a key; of several keys, every value with every one.
         zip: Take the first values of all keys together, then the second ones, ...
         seeds: Seeds of each run, from the scenario's own on.
-        label: Names the runs, with axes in braces: 'Q={exchange_fraction}'.
-        measure: What the figure shows: a column of sweep.parquet, or that over iterations or
-            world_size, such as allreduce_exposed_s/iterations.
+        label: Names of the runs, with axes in braces: 'Q={exchange_fraction}'.
+        measure: What the figure shows: a column of sweep.parquet, maybe divided by iterations
+            or world_size, such as allreduce_exposed_s/iterations.
         interval: Add 90 % intervals, what they hang on, and how sure the order of runs is.
         ranges: With --interval: between which values a key lies in 9 of 10 cases. Default: by
             its source.
         set: Set a value of the scenario.
         out: Result folder; nothing is written without it.
         force: Replace the result that is in the result folder.
-        force_size: Compute what is too large for this machine by estimate, too.
+        force_size: Compute also what by estimate is too large for this machine.
         processes: Processes at once; the default is one on each core.
         scheduler: Compute on the workers of this Dask scheduler (extra cluster).
-        progress: Whether bars show how far it is.
+        progress: Whether bars show the progress of the study.
 
     Raises:
-        SimshuffleError: What is asked is not valid, or the study fails.
+        SimshuffleError: The request is not valid, or the study fails.
     """
 
 def sizes(
@@ -561,13 +563,13 @@ def sizes(
         set: Set a value of the scenario.
         out: Result folder; nothing is written without it.
         force: Replace the result that is in the result folder.
-        force_size: Compute what is too large for this machine by estimate, too.
+        force_size: Compute also what by estimate is too large for this machine.
         processes: Processes at once; the default is one on each core.
         scheduler: Compute on the workers of this Dask scheduler (extra cluster).
-        progress: Whether bars show how far it is.
+        progress: Whether bars show the progress of the study.
 
     Raises:
-        SimshuffleError: What is asked is not valid, or the study fails.
+        SimshuffleError: The request is not valid, or the study fails.
     """
 
 def tta(
@@ -600,26 +602,26 @@ def tta(
         study: A result folder of 'simshuffle train', or a study, which is trained first.
         scenario: A scenario file, or a name below scenarios/.
         exact: Simulate all that the answer rests on, however long that takes.
-        scale: trained, samples or ranks: what is scaled where M or N differ; see docs/tta.md.
-        target: Such as 0.9. Default: global less 1 and less 3 points.
-        world_size: Of the study; the default is the M with most strategies.
-        batch_norm: Of the study: per_rank, sync or none.
-        variant: Of the study, as in its tables.
-        statistics: Of the evaluation: own, rank0, pooled or recalibrated.
+        scale: What to scale where M or N differ: trained, samples or ranks; see docs/tta.md.
+        target: Accuracy to reach, such as 0.9. Default: global minus 1 and minus 3 points.
+        world_size: Ranks of the training. Default: the M with most strategies.
+        batch_norm: Batch norm of the training: per_rank, sync or none.
+        variant: Variant of the training, as in its tables.
+        statistics: Statistics of the evaluation: own, rank0, pooled or recalibrated.
         replayed_seeds: Seeds of each setting whose plans are simulated.
-        global_source: pfs, ssd or object_store: where global shuffle reads. Default: as the
+        global_source: Where global shuffle reads: pfs, ssd or object_store. Default: as the
             scenario, else pfs.
         set_study: Set a value of the study that is trained.
         set: Set a value of the scenario.
         out: Result folder; nothing is written without it.
         force: Replace the result that is in the result folder.
-        force_size: Compute what is too large for this machine by estimate, too.
+        force_size: Compute also what by estimate is too large for this machine.
         processes: Processes at once; the default is one on each core.
         scheduler: Compute on the workers of this Dask scheduler (extra cluster).
-        progress: Whether bars show how far it is.
+        progress: Whether bars show the progress of the study.
 
     Raises:
-        SimshuffleError: What is asked is not valid, or the study fails.
+        SimshuffleError: The request is not valid, or the study fails.
     """
 
 def validate(
@@ -641,21 +643,23 @@ def validate(
     Fitted and predicted rows apart.
 
     Args:
-        only: A set of rows. Default: all.
-        folder: Folder of CSV files; the default is what comes with simshuffle.
+        only: Validate this set of rows. Default: all sets.
+        folder: Folder of CSV files of measured values. Default: the files that come with
+            simshuffle.
         seal: Also write the predictions, their intervals, versions, date and digest to this
-            file, without what was measured; rows may have no measured value yet.
+            file, without measured values. The rows may have no measured value yet.
         open: Compare the predictions that were sealed in this file, in place of new ones, with
-            what the CSV files measured since.
+            the measured values in the CSV files.
         entry: A CSV file of what another program predicts: by, set, case, quantity, predicted,
-            interval_low, interval_high. It is scored beside simshuffle on the same rows.
+            interval_low, interval_high. Its predictions are scored beside simshuffle on the
+            same rows.
         out: Result folder; nothing is written without it.
         force: Replace the result that is in the result folder.
-        force_size: Compute what is too large for this machine by estimate, too.
+        force_size: Compute also what by estimate is too large for this machine.
         processes: Processes at once; the default is one on each core.
         scheduler: Compute on the workers of this Dask scheduler (extra cluster).
-        progress: Whether bars show how far it is.
+        progress: Whether bars show the progress of the study.
 
     Raises:
-        SimshuffleError: What is asked is not valid, or the study fails.
+        SimshuffleError: The request is not valid, or the study fails.
     """

@@ -16,11 +16,12 @@ from simshuffle.job.uncertainty.decisive import decisive_inputs
 if TYPE_CHECKING:
     from simshuffle.job.scenario.scenario import Scenario
 
-IDLE_SENTENCE = "Changes nothing here: {}."
-DECISIVE_SENTENCE = "Not given, and what the epochs hang on most: {}."
-NONE_DECISIVE_SENTENCE = "Nothing that was not given moves an epoch by more than 2 %."
+IDLE_SENTENCE = "Inputs without effect here: {}."
+DECISIVE_SENTENCE = "The epochs depend most on inputs that you did not give: {}."
+NONE_DECISIVE_SENTENCE = "No input that you left out moves an epoch by more than 2 %."
 UNMEASURED_SENTENCE = (
-    "Neither measured nor from a data sheet, and what the epochs hang on most: {}."
+    "The epochs depend most on inputs that are neither measured nor from a data sheet:"
+    " {}."
 )
 
 
@@ -114,7 +115,7 @@ def advise_on_answers(
     if "--timed" in answer_of_option and answer_of_option.get("--overlap") == "none":
         timing = answer_of_option["--timed"]
         idle_answers.append(
-            f"--timed {timing} (with --overlap none nothing is added to a batch)"
+            f"--timed {timing} (--overlap none adds nothing to the batch time)"
         )
     answered_keys = {
         key for key, option in option_of_key.items() if option in answer_of_option

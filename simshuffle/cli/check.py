@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 app = typer.Typer()
 
 ALONE_NOTE = (
-    "The bounds of a job are those of it alone: what other jobs"
-    " and background take is in none."
+    "The bounds of a job hold for the job alone: they leave out what other jobs"
+    " and background traffic take."
 )
 
 

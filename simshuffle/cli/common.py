@@ -95,7 +95,7 @@ def check_paths(
     else:
         for path in (stem.parent / f"{stem.name}{suffix}" for suffix in suffixes):
             if path.is_dir():
-                rule = "must not be that of a folder"
+                rule = "must not be the path of a folder"
                 problems.append(
                     Problem(option, rule, str(path), "Choose another name.")
                 )
@@ -164,11 +164,11 @@ To = Annotated[
     str | None,
     Option(
         "FORMAT",
-        "latex (booktabs) or markdown: print the tables so on standard output, and nothing else.",
+        "latex (booktabs) or markdown: print only the tables on standard output, in this format.",
         choices=FORMATS,
     ),
 ]
-Force = Annotated[bool, Option("", "Replace the files that are there.")]
+Force = Annotated[bool, Option("", "Replace existing files.")]
 ResultFolder = Annotated[
     Path, Argument("RESULT", "A result folder.", complete=result_folders)
 ]

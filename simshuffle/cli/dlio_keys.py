@@ -48,23 +48,23 @@ change them by less than the model knows; and what happens in their place.
 """
 RULE_OF_REFUSED_KEY = {
     "dataset.compression": (
-        "must be none: how much smaller files are, and what unpacking costs, is not in the file",
-        "Write none, and the bytes of a sample as it is stored into record_length_bytes.",
+        "must be none: the workload file tells neither compressed sizes nor the cost of unpacking",
+        "Write none, and set record_length_bytes to the stored bytes of a sample.",
     ),
     "dataset.enable_chunking": (
-        "must be false: how much is read beside a sample depends on the chunks",
+        "must be false: chunks decide how many bytes are read in addition to a sample",
         "Write false: then exactly the bytes of a sample are read.",
     ),
     "dataset.hdf5.chunk_dims": (
-        "must be left out: how much is read beside a sample depends on the chunks",
+        "must be left out: chunks decide how many bytes are read in addition to a sample",
         "Leave it out: then exactly the bytes of a sample are read.",
     ),
     "reader.data_loader_classname": (
-        "must be left out: what a loader of your own does is not in the file",
+        "must be left out: the workload file does not tell what your own loader does",
         "Leave it out: then samples are read as by DLIO's own loader.",
     ),
     "reader.reader_classname": (
-        "must be left out: what a reader of your own does is not in the file",
+        "must be left out: the workload file does not tell what your own reader does",
         "Leave it out: then samples are read as by DLIO's own reader.",
     ),
 }

@@ -128,7 +128,7 @@ def read_data_set(keys: DlioKeys) -> dict[str, str]:
     A shape (``record_dims``) comes before a length.
     """
     if keys.get("dataset.format") == "synthetic":
-        rule = "must be that of files: synthetic samples are read from nowhere"
+        rule = "must be a format of files: synthetic samples are not read from storage"
         keys.add_problem("dataset.format", rule, "synthetic", "For example npz.")
     files = keys.read_whole("dataset.num_files_train")
     per_file = keys.read_whole("dataset.num_samples_per_file", default=1)
@@ -220,8 +220,8 @@ def read_parquet(keys: DlioKeys) -> tuple[float, int]:
             total_nbytes += nbytes
             read_nbytes += nbytes * (keys.get(f"{column}.read") is not False)
         if not read_nbytes:
-            rule = "must be true for one column at least"
-            remedy = "Leave read out where it is."
+            rule = "must have a column whose `read` is true"
+            remedy = "Remove `read: false` from each column that is read."
             keys.add_problem("dataset.parquet.columns", rule, "false for all", remedy)
     reads_groups = keys.get("dataset.parquet.read_mode") == "row_group"
     row_group = keys.read_whole("dataset.parquet.row_group_size", default=0, minimum=0)
@@ -242,7 +242,7 @@ def read_storage(keys: DlioKeys) -> str:
         return "pfs"
     keys.assumptions.append(
         f"storage.storage_type: {yaml_scalar(storage_type)} is an object store with the numbers of"
-        " Amazon S3 (cluster.object_store); set those of yours"
+        " Amazon S3; set the numbers of your store in cluster.object_store"
     )
     return "object_store"
 
@@ -277,7 +277,9 @@ def read_loader(keys: DlioKeys) -> dict[str, str]:
     if deviation:
         has_key = keys.value_of_key.get("reader.preprocess_time_stdev") is not None
         name = "reader.preprocess_time" + "_stdev" * has_key
-        keys.unused_sentences.append(f"{name}: preprocessing always takes its mean")
+        keys.unused_sentences.append(
+            f"{name}: preprocessing always takes its mean time"
+        )
     _note_order(keys)
     return {
         "batch": str(keys.read_whole("reader.batch_size", default=1)),
@@ -303,5 +305,5 @@ def _note_order(keys: DlioKeys) -> None:
     is_unshuffled = len(unshuffled_keys) == len(SHUFFLE_KEYS)
     for name in written_keys or (unshuffled_keys[:1] if is_unshuffled else []):
         keys.unused_sentences.append(
-            f"{name}: every epoch is shuffled, whatever it says"
+            f"{name}: every epoch is shuffled, whatever this key says"
         )

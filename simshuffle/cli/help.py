@@ -35,7 +35,7 @@ from simshuffle.version import __version__
 
 EXAMPLES = "Examples:"
 MANY_TIMES = "May be given several times."
-BETWEEN_COMMAS = "Several stand between commas, or each with the option."
+BETWEEN_COMMAS = "Separate several values by commas, or repeat the option."
 TYPER_TYPES = (int, float, bool, str, Path, tuple[str, str])
 """Types that typer reads by itself; of others it reads texts."""
 HELP_OPTIONS = {"help_option_names": ["--help", "-h"]}

@@ -34,13 +34,13 @@ from simshuffle.study.options import Argument, Option, words
 app = typer.Typer()
 
 ALL_QUESTIONS = BY_NAME | {question.name: question for question in SOURCE_QUESTIONS}
-"""By the names of their answers, in the order in which the help lists them."""
+"""Questions by the names of their answers, in the order in which the help lists them."""
 TOPOLOGY = "topology"
 """The question that decides what else is asked."""
 COLUMNS = 90
-"""Of a line that says what to answer."""
+"""Width of a line that says what to answer."""
 FILE_SUFFIXES = (".yaml", "-cluster.yaml")
-"""Of the files of the scenario and of its machine, what follows their name."""
+"""What follows NAME in the names of the scenario's and the machine's files."""
 
 
 def new(
@@ -56,6 +56,7 @@ def new(
     --batch-size, --batch-time and --gradients are given, and what --topology needs.
     With --from-dlio it asks nothing, and needs --hosts alone.
     """
+    # NAME.yaml and NAME.yml mean NAME; an option whose value is empty is not given
     if name.suffix in {".yaml", ".yml"}:
         name = name.with_suffix("")
     check_paths(name, replace=force, option="NAME", suffixes=FILE_SUFFIXES)
@@ -187,11 +188,15 @@ def list_advice(
 def ask_questions(answers: dict[str, str]) -> dict[str, str]:
     """Ask on the terminal the questions that have no answer yet; return all answers.
 
-    ``answers`` stay as they are. A machine that is chosen decides defaults; where hosts
-    have no SSD, its speeds are not asked for and have their defaults. Guesses are asked
+    Questions that the topology does not need are neither asked nor answered.
+    ``answers`` stay as they are. A machine that is chosen at its prompt decides
+    defaults; one that ``answers`` have decides none. Where hosts have no SSD, its
+    speeds are not asked for and have their defaults. Guesses are asked
     for at last, if any number that was asked for or given differs from its default.
     """
-    say("Press Enter where you do not know: what stands in brackets is taken.")
+    say(
+        "Press Enter where you do not know the answer: the value in brackets is then used."
+    )
     typed_answers: dict[str, str] = {}
     group = ""
     answers_of_machine: dict[str, str] = {}
@@ -252,14 +257,16 @@ _WORDS_OF_KIND = {
     "topology": words(*SHAPES),
     "ways": words(*STRATEGY_OF_WAY, FITTING),
 }
-"""What there is of each kind of an answer that is one of few words."""
-_NAME = Annotated[Path, Argument("NAME", "Of the scenario, with or without a folder.")]
+"""Completions of an answer that is one of few words, by the kind of the answer."""
+_NAME = Annotated[
+    Path, Argument("NAME", "Name of the scenario, with or without a folder.")
+]
 _FROM_DLIO = Annotated[
     Path | None,
     Option(
         "FILE",
-        "A workload of DLIO or MLPerf Storage (YAML), in place of the questions about data set and"
-        " model; its accelerators only pause. The machine is still yours to describe.",
+        "Take data set and model from a workload of DLIO or MLPerf Storage (YAML), whose"
+        " accelerators only pause. You still describe the machine.",
     ),
 ]
 _OPTIONS = [

@@ -123,8 +123,8 @@ def find_problem(
         )
     if answer is None:
         return None
-    rule = f"is not asked where --topology is {topology}"
-    remedy = "Leave it out, and change the machine that is written."
+    rule = f"does not apply where --topology is {topology}"
+    remedy = "Leave it out, and edit the machine file that is written."
     if topology in SHAPES:
-        remedy = f"Leave it out: it is for {', '.join(question.starts)}."
+        remedy = f"Leave it out: it applies to {', '.join(question.starts)}."
     return Problem(question.option, rule, answer, remedy)

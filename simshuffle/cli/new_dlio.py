@@ -22,12 +22,10 @@ from simshuffle.report.report import DLIO_PAUSES
 MACHINE_GROUP = "Machine"
 """The group of the questions that a file of DLIO leaves open."""
 ACCELERATOR = "emulated"
-PAGE_CACHE_OFF = (
-    "  page_cache: 0 B  # reader.odirect: files are read beside the page cache\n"
-)
+PAGE_CACHE_OFF = "  page_cache: 0 B  # reader.odirect: reads bypass the page cache\n"
 _PAGE_CACHE_IN_BRACES = re.compile(r"(?<=[{,])\s*page_cache:[^,}]*,?")
 OBJECT_STORE = """\
-object_store: {}  # storage.storage_type; as Amazon S3 where nothing is said (docs/scenario.md)
+object_store: {}  # storage.storage_type; missing keys are those of Amazon S3 (docs/scenario.md)
 """
 DLIO_KEY_OF_SCENARIO_KEY = {
     "workload.dataset.num_samples": "dataset.num_files_train",
@@ -42,7 +40,10 @@ DLIO_KEY_OF_SCENARIO_KEY = {
 """The key of DLIO that decides one of a scenario."""
 
 REMEDY_OF_QUESTION = {
-    "ranks": "All GPUs are taken. For others: run NAME.yaml --set 'sweep={world_size: [8, 16]}'."
+    "ranks": (
+        "Leave it out: all GPUs become ranks. For other numbers: run NAME.yaml"
+        " --set 'sweep={world_size: [8, 16]}'."
+    )
 }
 SCENARIO = """\
 # {source} of DLIO as a scenario, written by `simshuffle new --from-dlio`.
@@ -87,9 +88,9 @@ workload:
     inter_host_bus_bandwidth: 1 TB/s
 """
 CRITERION_COMMENT = """\
-# A run of the benchmark passes if accelerators pause for {au} of the time (metric.au). Here that is
-# accelerator_utilisation in epochs.csv, first batch and first epoch included. It is a prediction,
-# and never a result of MLPerf.
+# A run of the benchmark passes if accelerators pause for {au} of the time or more (metric.au). Here
+# accelerator_utilisation in epochs.csv is that share, with the first batch and the first epoch. It
+# is a prediction, and never a result of MLPerf.
 """
 
 
@@ -143,8 +144,8 @@ def dlio_drafts(
 
 
 def _complete_machine_answers(machine_answers: Mapping[str, str]) -> dict[str, str]:
-    """Return the answers to all questions: the given ones, else those of the machine,
-    else the defaults.
+    """Return the answers to all questions: the given answers, else the machine's, else
+    the defaults.
 
     Questions that the file of DLIO decides have their defaults. The accelerator is
     `ACCELERATOR` unless it is given or the machine has its own.
@@ -184,7 +185,7 @@ def _refuse_decided_answers(
         InputError: there is such an answer.
     """
     rule = "is decided by the file of DLIO"
-    remedy = "Leave it out, and change what is written."
+    remedy = "Leave it out, and edit the scenario that is written."
     problems = [
         Problem(
             question.option,
@@ -221,21 +222,21 @@ def _cut_to_steps(
         f"{key}: an epoch is cut to the {read_samples:,} samples of its {steps} steps"
     )
     if values["epochs"] != "1":
-        note += f", and one stands for the {values['epochs']}, which read other samples"
+        note += f"; one epoch stands for all {values['epochs']}, each of which reads other samples"
     return {**values, "samples": str(read_samples), "epochs": "1"}, [note]
 
 
 def _note_cores(values: Mapping[str, str], answers: Mapping[str, str]) -> list[str]:
-    """Return a note that preprocessing takes cores, where those of a host are too few
-    for all its readers; [] elsewhere.
+    """Return a note that preprocessing takes cores, where a host has too few cores for
+    all its readers; [] elsewhere.
     """
     readers = int(answers["gpus"]) * int(values["workers"])
     cores = int(answers["cores"])
     if not float(values["decode"]) or readers <= cores:
         return []
     return [
-        f"reader.preprocess_time: DLIO sleeps, and here it takes a core; the {cores} cores of a"
-        f" host (--cores) are fewer than its {readers} readers"
+        "reader.preprocess_time: a reader of DLIO only sleeps, but a simulated reader takes a core;"
+        f" a host has {cores} cores (--cores) for its {readers} readers"
     ]
 
 

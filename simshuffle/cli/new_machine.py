@@ -35,12 +35,12 @@ _LINK_NAMES = ("pcie", "pcie_why", "nvlink", "nvlink_why", "intra", "intra_why")
 _LINKS_OF_ACCELERATOR = {
     name: dict(zip(_LINK_NAMES, values, strict=True))
     for name, *values in (
-        ("v100", "16 GB/s", "PCIe 3 x16", "50 GB/s", "NVLink 2 to one other, ABCI's guide",
+        ("v100", "16 GB/s", "PCIe 3 x16", "50 GB/s", "NVLink 2 to one other GPU, ABCI's guide",
          "21 GB/s", "4 GPUs of ABCI, from its logs"),
         ("a100", "32 GB/s", "PCIe 4 x16", "300 GB/s", "NVLink 3, data sheet",
          "230 GB/s", "estimate: inside a DGX A100"),
         ("h100", "64 GB/s", "PCIe 5 x16", "450 GB/s", "NVLink 4, data sheet",
-         "345 GB/s", "estimate: the share of NVLink that an A100 has"),
+         "345 GB/s", "estimate: the same share of NVLink as on an A100"),
     )
 }  # fmt: skip
 """Bandwidths (text) of PCIe, of NVLink and of an allreduce inside a host, each with its
@@ -131,11 +131,11 @@ topology:
   hosts: {{hosts}}
   rails: {{hcas}}  # one for each HCA
 {_PORTS}{_TAPER}\
-  # As in NVIDIA's DGX SuperPOD (RA-11333-001): a pod has one leaf switch for each rail, and so as
-  # many hosts as that has ports down.
+  # As in NVIDIA's DGX SuperPOD (RA-11333-001): a pod has one leaf switch for each rail, and as many
+  # hosts as a leaf switch has ports to hosts.
   hosts_per_pod: {{hosts_per_pod}}
   pods: {{pods}}
-  spine_layout: {{spine_layout}}  # the first of shared, rail and pod for which there are ports
+  spine_layout: {{spine_layout}}  # the first of shared, rail and pod whose ports suffice
 {_LINK}""",
     "torus": f"""\
 topology:
@@ -268,7 +268,7 @@ def links_of_accelerator(accelerator: str, nvlink: str = "") -> dict[str, str]:
         return links
     if nvlink:
         bandwidth = 230 / 300 * parse_quantity(nvlink, Dimension.BANDWIDTH)
-        reason = "estimate: the share of nvlink_bandwidth that an A100 has"
+        reason = "estimate: the same share of nvlink_bandwidth as on an A100"
         return {"intra": readable(bandwidth, Dimension.BANDWIDTH), "intra_why": reason}
     return {
         name: f"{text}; as of an A100" if name.endswith("_why") else text
@@ -318,7 +318,7 @@ def torus_values(answers: Mapping[str, str]) -> dict[str, str]:
     hosts = int(answers["hosts"])
     switches = math.prod(map(int, sizes))
     if switches > hosts:
-        rule = f"must have at most {hosts} switches: each needs one of the hosts"
+        rule = f"must have at most {hosts} switches: each switch needs a host"
         refuse(
             "--shape",
             rule,
@@ -364,7 +364,10 @@ def dragonfly_values(answers: Mapping[str, str]) -> dict[str, str]:
             if fitting_count is None
             else f"Use {fitting_count}."
         )
-        rule = f"must be such that {ports} ports of a switch join {hosts} hosts with {hcas} HCAs"
+        rule = (
+            f"must be such that switches of {ports} ports join {hosts} hosts with"
+            f" {hcas} HCAs each"
+        )
         refuse("--groups", rule, str(groups), remedy, PROBLEM_SOURCE)
     names = ("switches_per_group", "hosts_per_switch", "global_links")
     return dict(zip(names, map(str, layout), strict=True))
@@ -436,7 +439,7 @@ def rail_optimised_values(answers: Mapping[str, str]) -> dict[str, str]:
     if not valid_topologies:
         rule = (
             f"must be enough for {hosts} hosts with {answers['hcas']}"
-            " HCAs, and spines above them"
+            " HCAs each, and for the spine switches above them"
         )
         remedy = (
             "Use switches with more ports, another --taper, or --topology fat_tree."

@@ -83,8 +83,8 @@ _ANSWER_PATTERNS = {
     },
     "ways": (
         f"{FITTING}|{list_pattern(f'{_RUN_NAMES}|{_PARTIAL}')}",
-        f"must be names between commas, of {', '.join(STRATEGY_OF_WAY)} and partial-Q with Q from"
-        f" 0 to 1; or {FITTING}",
+        f"must be names between commas ({', '.join(STRATEGY_OF_WAY)}, or partial-Q with Q from"
+        f" 0 to 1), or {FITTING}",
     ),
     "inputs": (
         f"{NONE}|" + list_pattern("[a-z-]+"),
@@ -193,7 +193,7 @@ def start_problem(option: str, topology: str) -> Problem | None:
         remedy = f"Import it: simshuffle machine import {topology} --out fabric.yaml."
     elif has_suffix:
         rule = "no such file"
-        remedy = "Name it from the working directory."
+        remedy = "Give its path from the working directory."
     else:
         remedy = suggest_nearest(topology, [*SHAPES, *machine_names])
     return Problem(option, rule, repr(topology), remedy)
@@ -243,7 +243,7 @@ QUESTIONS = (
              "HDR, as in topologies/selene.yaml; EDR has 36, NDR 64", "ibswitches",
              starts=SHAPES[:3]),
     Question("taper", "Machine", "cluster.topology.taper",
-             "Links below a leaf switch to one above it", "number", "1",
+             "Links below a leaf switch for each link above it", "number", "1",
              "full bisection, as in topologies/selene.yaml", "iblinkinfo",
              starts=("fat_tree", "rail_optimised")),
     Question("groups", "Machine", "cluster.topology.groups", "Groups of the dragonfly",
@@ -253,20 +253,21 @@ QUESTIONS = (
              "Switches of the torus in every dimension, with x between them", "shape", "4x4x4",
              "an example", needed=True, starts=("torus",)),
     Question("pfs_bandwidth", "Machine", f"{_PFS}.read_bandwidth",
-             "What all servers of the parallel file system read", _RATE, "77 GB/s",
+             "Read bandwidth of the parallel file system, all servers together", _RATE, "77 GB/s",
              "ABCI, topologies/abci.yaml", f"{_IOR} -o /pfs/file", starts=_HOSTS,
              source_kind=MEASURED),
-    Question("pfs_opens", "Machine", f"{_PFS}.open_rate", "Files that they open a second",
+    Question("pfs_opens", "Machine", f"{_PFS}.open_rate",
+             "Files that the parallel file system opens a second",
              Dimension.FREQUENCY, "43 k/s", "ABCI, from its training logs",
              "mdtest -n 1000 -i 5 -F -w 110000 -e 110000 -d /pfs/folder", starts=_HOSTS,
              source_kind=MEASURED),
     Question("ssd", "Machine", f"{_SSD}.capacity", f"SSD of a host, or {NO_SSD}", "ssd", "1.6 TB",
              "ABCI, Intel DC P4600", "df -h", starts=_HOSTS),
-    Question("ssd_read", "Machine", f"{_SSD}.read_bandwidth", "What the SSD reads", _RATE,
+    Question("ssd_read", "Machine", f"{_SSD}.read_bandwidth", "Read bandwidth of the SSD", _RATE,
              "3.2 GB/s", "ABCI, data sheet of the Intel DC P4500", f"{_IOR} -o /local/file",
              starts=_HOSTS,
              source_kind=MEASURED),
-    Question("ssd_write", "Machine", f"{_SSD}.write_bandwidth", "What the SSD writes", _RATE,
+    Question("ssd_write", "Machine", f"{_SSD}.write_bandwidth", "Write bandwidth of the SSD", _RATE,
              "1.325 GB/s", "ABCI, data sheet of the Intel DC P4600", f"{_IOR} -o /local/file",
              starts=_HOSTS,
              source_kind=MEASURED),
@@ -280,20 +281,20 @@ QUESTIONS = (
              "simshuffle machine probe FOLDER"),
     Question("decode", "Data set", "workload.dataset.format",
              "Time of one core to decode and transform a sample, or format", "decode", BY_FORMAT,
-             "as ImageNet's JPEGs, or a copy of raw; transforms add to it",
+             "as for ImageNet's JPEGs, or to copy raw arrays; transforms add to it",
              "simshuffle machine probe FOLDER", source_kind=MEASURED),
     Question("workers", "Data set", "workload.loader.workers",
              "Loader workers of a rank (num_workers)", "count", "4",
-             "as the authors' loaders; each loads 2 batches ahead, as PyTorch's"),
+             "as in the authors' scripts; each worker loads 2 batches ahead, as PyTorch's"),
     Question("batch_size", "Model", "workload.local_batch_size", "Samples of a batch on one GPU",
              "count", "64", "an example", needed=True),
     Question("batch_time", "Model", "workload.model.accelerators",
-             "Time of a batch, data at hand: forward, backward, update", _TIME, "23.1 ms",
+             "Time of a batch whose data is in memory: forward, backward, update", _TIME, "23.1 ms",
              "the catalog's ResNet-50, 64 images, A100, mixed precision",
              "a loop of 100 batches, whose data is in memory", needed=True,
              source_kind=MEASURED),
     Question("timed", "Model", "workload.allreduce.overlap",
-             "How that was timed: one_gpu, or distributed (DDP's hooks and slow-down are in it)",
+             "How the batch was timed: one_gpu, or distributed (with DDP's hooks and slow-down)",
              "timed", "one_gpu", "a loop without DistributedDataParallel"),
     Question("gradients", "Model", "workload.model.gradient_size",
              "Gradients: 4 B a parameter in FP32, 2 B in FP16", _DATA, "102 MB",
@@ -301,28 +302,28 @@ QUESTIONS = (
              needed=True),
     Question("overlap", "Model", "workload.allreduce.overlap",
              "What sums gradients while the backward pass runs: ddp, horovod or none", "overlap",
-             "ddp", "PyTorch's DistributedDataParallel, with the buckets that it has by itself"),
+             "ddp", "PyTorch's DistributedDataParallel, with its default buckets"),
     Question("ranks", "Comparison", "world_size", "Ranks of the runs, between commas", "ranks",
              ALL_RANKS, "a rank for each GPU of the machine"),
     Question("epochs", "Comparison", "epochs", "Epochs", "count", "2",
-             "a cold one, and one like all that follow"),
+             "a cold epoch, and one like all that follow"),
     Question("ways", "Comparison", "sweep.workload.exchange",
              f"Ways to shuffle, between commas: {', '.join(STRATEGY_OF_WAY)} and partial-Q, Q from"
              f" 0 to 1; or {FITTING}", "ways", FITTING,
-             f"of {', '.join(OFFERED_WAYS)} those for which hosts have room"),
+             f"those of {', '.join(OFFERED_WAYS)} for which hosts have room"),
 )  # fmt: skip
 """In the order in which they are asked and written."""
 BY_NAME = {question.name: question for question in QUESTIONS}
 SOURCE_QUESTIONS = (
     Question("estimated", SOURCES_GROUP, "source",
              "Guesses among the numbers above, between commas (batch-time, pfs-opens, ...)",
-             "inputs", NONE, "what you typed counts as measured, adapters as of a data sheet"),
+             "inputs", NONE, "typed numbers count as measured, the adapter's as from a data sheet"),
     Question("measured", SOURCES_GROUP, "source",
-             "Measured numbers among those that are from data sheets otherwise (hca-bandwidth)",
-             "inputs", NONE, "batch, decoding and storage are measured if they are given"),
+             "Measured numbers that would otherwise count as from data sheets (hca-bandwidth)",
+             "inputs", NONE, "batch, decoding and storage count as measured if they are given"),
     Question("data_sheet", SOURCES_GROUP, "source",
-             "Numbers from data sheets among those that are measured otherwise (ssd-read, ...)",
-             "inputs", NONE, "the bandwidth of an adapter is from one if it is given"),
+             "Numbers from data sheets that would otherwise count as measured (ssd-read, ...)",
+             "inputs", NONE, "the adapter's bandwidth counts as from a data sheet if it is given"),
 )  # fmt: skip
 """About what stands behind the numbers; the first one is asked after all others."""
 

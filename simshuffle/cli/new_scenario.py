@@ -49,10 +49,10 @@ SCENARIO = """\
 # Written by `simshuffle new`. Every value is yours to change; docs/scenario.md has all keys.
 name: {label}
 cluster: {name}-cluster.yaml
-# include: host.yaml  # what `simshuffle machine probe FOLDER > host.yaml` wrote, or calibrate
-world_size: {ranks}  # a rank for each GPU; fewer fill fewer hosts
+# include: host.yaml  # written by `simshuffle machine probe FOLDER > host.yaml`, or by calibrate
+world_size: {ranks}  # a rank for each GPU; fewer ranks fill fewer hosts
 epochs: {epochs}  # the first reads everything for the first time
-time_tolerance: 1 %  # simulate until an iteration is known to that; 0: every iteration
+time_tolerance: 1 %  # simulate until the mean iteration is known this well; 0: every iteration
 workload:
   dataset:
     name: {name}-data
@@ -87,7 +87,7 @@ workload:
     ring_inter_host_latency: 9.6 us
     tree_intra_host_latency: 28 us
     tree_inter_host_latency: 50 us
-    # Bus bandwidths. Measure: all_reduce_perf of nccl-tests, whose column busbw they are.
+    # Bus bandwidths. Measure: column busbw of all_reduce_perf (nccl-tests).
     intra_host_bus_bandwidth: {intra}  # {intra_why}
     inter_host_bus_bandwidth: {inter}  # 0.85 of the HCAs: nccl-tests issue 119, A100 and HDR
     {allreduce_source}
@@ -100,13 +100,13 @@ STAGING_LINE = "\n  staging: {target: memory}  # the hosts have no SSD"
 TEXTS_OF_TIMING = {
     "one_gpu": (
         "on one GPU",
-        "# It makes a batch that was timed on one GPU longer: by hooks, and by the share slowdown\n"
-        "    # while gradients travel. If the batch was timed distributed, write 0 s and 0.\n",
+        "# Overlap makes a batch that was timed on one GPU longer: by hooks, and by the share\n"
+        "    # slowdown while gradients travel. If it was timed distributed, write 0 s and 0.\n",
     ),
     "distributed": (
         "distributed",
-        "# hooks and slowdown are 0: they are in the batch time, which is of distributed\n"
-        "    # training. On many more hosts gradients travel for longer, and slow more of it.\n",
+        "# hooks and slowdown are 0: the batch time of distributed training includes them. On\n"
+        "    # many more hosts, gradients travel for longer and slow more of the batch.\n",
     ),
 }
 """What is said of a batch time, and of what an overlap adds to it, by how it was timed."""
@@ -213,7 +213,8 @@ def derived_values(name: str, answers: Mapping[str, str]) -> dict[str, str]:
     """Return the values of the template that follow from the answers, by name.
 
     All are texts. Of several numbers of ranks, 'ranks' is the largest, and 'gpu_counts'
-    has all. Bandwidths inside a host are those of `links_of_accelerator`.
+    has all. Bandwidths inside a host are those of `links_of_accelerator`; 'inter',
+    between hosts, is `_ALLREDUCE_SHARE` of a host's adapters.
     """
     adapters = int(answers["hcas"]) * parse_quantity(
         answers["hca_bandwidth"], Dimension.BANDWIDTH
@@ -271,10 +272,15 @@ def loading_values(
 
 
 def overlap_lines(kind: str, timed: str) -> str:
-    """Return the lines of the overlap, with what it adds to the answered batch time.
+    """Return the lines of the overlap: a comment, and what it adds to the answered batch
+    time.
 
-    Nothing is added to a batch that was timed distributed. ``kind`` and ``timed`` are
-    answers.
+    Nothing is added to a batch that was timed distributed. Without overlap it is one
+    line, and no comment. The first line is not indented, as the template does that.
+
+    Args:
+        kind: the answer 'ddp', 'horovod' or 'none'.
+        timed: the answer on how the batch was timed, a key of `TEXTS_OF_TIMING`.
     """
     if kind == "none":
         return "overlap: none"

@@ -103,7 +103,7 @@ def naming_problem(
             flag, f"names {name}, which another option names, too", name, remedy
         )
     if not _is_given(QUESTION_OF_INPUT[name].name, user_answers):
-        rule = f"names {name}, which is not given: what is taken in its place is an estimate"
+        rule = f"names {name}, which is not given: its default is an estimate"
         return Problem(flag, rule, name, f"Give --{name} too, or leave it out here.")
     return None
 

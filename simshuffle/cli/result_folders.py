@@ -30,8 +30,8 @@ LabelsOption = Annotated[
     str | None,
     Option(
         "BOOKING",
-        "Waiting for other ranks by what it is for (cause, the default), or booked where the"
-        " authors' timers do (paper).",
+        "Book waiting for other ranks under its cause (cause, the default), or where the authors'"
+        " timers book it (paper).",
         choices=("cause", "paper"),
     ),
 ]
@@ -61,7 +61,7 @@ def plot(
         Path | None,
         Option(
             OUT_FILE,
-            "A folder, or the path of one figure without suffix. Default: the result's own.",
+            "A folder, or the path of one figure without suffix. Default: those of the result.",
         ),
     ] = None,
     labels: LabelsOption = None,
@@ -74,7 +74,8 @@ def plot(
     result = with_labels(read_folder(folder), labels)
     if result.meta.get("state") == "unfinished":
         say(
-            f"{folder} is unfinished: the figures show what is there. Its command goes on with it."
+            f"{folder} is unfinished: the figures show what is there. Run its command again"
+            " to continue."
         )
     if out is None:
         paths = result.draw(folder)

@@ -68,7 +68,7 @@ def report(
     out: Annotated[
         Path | None,
         Option(
-            OUT_FILE, "The page. Default: NAME-report.html here, after the results."
+            OUT_FILE, "The page. Default: NAME-report.html in the working directory."
         ),
     ] = None,
     force: Annotated[
@@ -99,7 +99,8 @@ def figure(
         str, Option("STYLE", "ieee, acm or slides.", choices=("ieee", "acm", "slides"))
     ] = "ieee",
     columns: Annotated[
-        str, Option("1|2", "Columns of a paper that it spans.", choices=("1", "2"))
+        str,
+        Option("1|2", "Columns of a paper that the figure spans.", choices=("1", "2")),
     ] = "1",
     format_: Annotated[
         str | None,

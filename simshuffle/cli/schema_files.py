@@ -142,7 +142,7 @@ def definitions_of(
     for schedule in definitions.definitions_below(MessageSchedule):
         kind = {
             "enum": list(SCHEDULE_NAMES),
-            "description": "Whose defaults the other keys have.",
+            "description": "The schedule whose defaults the other keys have.",
         }
         schedule["properties"] = {"kind": kind, **schedule["properties"]}
     definitions.add_texts({**TEXTS, **dict.fromkeys(by_kind, kinds_as_text)})

@@ -103,7 +103,7 @@ class Definitions:
                 value |= {"anyOf": [*allowed, *record_alternatives], **descriptions}
 
     def definition_of(self, record: type[BaseModel]) -> Json:
-        """Return the definition of a record itself; changes of it are kept."""
+        """Return a record's definition itself; changes to the definition are kept."""
         definition: Json = self.by_name[self._names[record]]
         return definition
 

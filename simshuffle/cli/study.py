@@ -52,12 +52,12 @@ SCHEMA_KINDS = (
     "topology",
     *(verb.word for verb in verbs().values()),
 )
-"""Kinds of files, and verbs that make a result."""
+"""Kinds of files, and verbs that make a result: all that `schema` takes."""
 ALGORITHM = Option(
     "KIND[:KEY=VALUE,...]",
-    "The allreduce, in place of the scenario's. Default for a machine: nccl. What is left out is of"
-    " NCCL's table, and what the links carry. Of an alltoall one or more of default (Open MPI's"
-    " choice), linear, linear_sync, pairwise, bruck.",
+    "The allreduce, in place of the scenario's; for a machine the default is nccl. Missing keys"
+    " have the latencies of NCCL's table and the bandwidths of the links. For an alltoall: one or"
+    " more of default (Open MPI's choice), linear, linear_sync, pairwise, bruck.",
     complete=words(place="simshuffle.fabric.allreduce:Allreduce"),
 )
 ALLREDUCE = Option(
@@ -68,6 +68,8 @@ ALLREDUCE = Option(
 )
 
 
+# The docstring of a command is its help. Besides: --allreduce is refused with --kind alltoall,
+# --json goes before --to, and notes go to standard error.
 @command(
     app,
     "Simulate",
@@ -99,8 +101,8 @@ def collective(
         str | None,
         Option(
             "SIZE,...",
-            "Of the buffer, or of what a rank sends to each other. Default: powers of two, 8 B to"
-            " 1 GiB or 1 B to 1 MiB.",
+            "Sizes of the allreduce's buffer, or of what each rank sends to each other rank in an"
+            " alltoall. Default: powers of two, 8 B to 1 GiB or 1 B to 1 MiB.",
             read=",".join,
             many=True,
         ),
@@ -193,7 +195,7 @@ def measure_alltoall(
 
     Arguments are those of `measure_allreduce`; ``algorithm`` may name several between
     commas, and is Open MPI's choice if ''. Sizes are bytes that a rank sends to each
-    other; None for 1 B to 1 MiB, each twice the last.
+    other rank; None for 1 B to 1 MiB, each twice the last.
 
     Returns:
         An AlltoallTable: a row for each algorithm and size.
@@ -216,6 +218,8 @@ def measure_alltoall(
     )
 
 
+# With --to, the summary is a table on standard output, and the ends follow it as a table unless
+# --out is given; nothing goes to standard error. --compare is refused if the case has no ends.
 @command(
     app,
     "Simulate",
@@ -298,8 +302,8 @@ def replay_tables(result: Replay, *, with_ends: bool, compare: bool) -> list[Tab
     Args:
         result: of a replay.
         with_ends: whether there is a table of ends (s), a row for each flow.
-        compare: whether it has the expected ends and the relative errors, too, if the
-            case expects any.
+        compare: whether the table of ends has the expected ends and the relative
+            errors, too, if the case expects any.
     """
     from simshuffle.fabric.network.replay import end_columns, facts, title
     from simshuffle.report.console import new_table
@@ -331,15 +335,16 @@ def schema(
         str,
         Argument(
             "[scenario|study|topology|VERB]",
-            "Whose schema: that of scenarios, of studies of training, of machines, or of the"
-            " options of a verb, as its function in Python takes them.",
+            "What the schema describes: scenarios, studies of training, machines, or the options"
+            " of a verb as its function in Python takes them.",
             complete=words(*SCHEMA_KINDS),
         ),
     ] = "scenario",
     out: Annotated[
-        Path | None, Option(OUT_FILE, "What to write; the default is standard output.")
+        Path | None,
+        Option(OUT_FILE, "The file to write; the default is standard output."),
     ] = None,
-    force: Annotated[bool, Option("", "Replace the file that is there.")] = False,
+    force: Annotated[bool, Option("", "Replace an existing file.")] = False,
 ) -> None:
     """Print the JSON Schema of a kind of file, for editors.
 

@@ -19,11 +19,15 @@ def derive_values(scenario: Scenario) -> dict[str, str]:
     """Derived values by name, as text with units, in the order in which they are
     printed.
 
-    Samples and bytes exchanged are expected values per rank. 'storage per host' is the
-    most that a host keeps, of the capacity of the tier: the SSD if nothing is kept.
-    'staging' is a lower bound. Values that a scenario does not have are left out:
-    those of tokens, of a network that its keys tell, of an exchange and of curves used
-    outside their range.
+    Always there are hosts, iterations per epoch, global batch size, samples per rank,
+    data set (bytes), storage per host, staging before the first epoch, gradients per
+    rank and iteration, and routing. 'storage per host' is the most that a host keeps,
+    of the capacity of the tier: the SSD if nothing is kept. 'staging' is a lower bound.
+
+    Only where they apply come sample (defaults that were taken, see `_sample`), those
+    of `_tokens`, network (if the topology has a structure in words), samples and bytes
+    exchanged (expected values per rank), and extrapolated (curves used outside their
+    range).
     """
     workload = scenario.workload
     dataset = scenario.workload.dataset
@@ -66,7 +70,10 @@ def derive_values(scenario: Scenario) -> dict[str, str]:
 
 def _sample(dataset: Dataset) -> str:
     """Return a sentence with the values of a sample that the scenario leaves out, and
-    the source of these defaults; '' if the scenario gives all of them.
+    the source of these defaults; '' if the scenario gives every value.
+
+    The values are the standard deviation of the stored size, the decoded size, and the
+    times of decoding and encoding.
     """
     size = dataset.decoded_size
     decode = dataset.decode
@@ -94,9 +101,13 @@ def _sample(dataset: Dataset) -> str:
 
 
 def _tokens(workload: Workload) -> dict[str, str]:
-    """Return how sequences of tokens are packed, and how much an epoch reads of each
-    source, as texts by name; {} without tokens. Sources come only where the scenario
-    names them.
+    """Return facts on sequences of tokens and on their sources, as texts by name; {}
+    without tokens.
+
+    A sequence has, in the mean, ranges of a file, a share of padding, and its computing
+    as a multiple of the model's step times. A source has its share of all sequences,
+    how often an epoch goes through it, the share of it that is read again or never, and
+    its ranges a sequence. Sources come only where the scenario names them.
     """
     tokens = workload.dataset.tokens
     samples = workload.dataset.num_samples
@@ -127,5 +138,5 @@ def _tokens(workload: Workload) -> dict[str, str]:
 
 
 def _bytes(value: float) -> str:
-    """Return a number of bytes as text with its unit."""
+    """Return a number of bytes as text with a decimal unit, such as '1.5 MB'."""
     return readable(value, Dimension.NBYTES)

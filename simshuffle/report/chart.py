@@ -304,7 +304,7 @@ def spread_points(
 def stack_rows(
     data: pd.DataFrame, bar_column: str, size: str, ends: tuple[str, str]
 ) -> pd.DataFrame:
-    """Return the rows, those of each bar stacked in their order, from 0 on.
+    """Return the rows, stacked within each bar in their order, from 0 on.
 
     Columns ``ends`` have where a row begins and ends, in the unit of column ``size``.
     Rows stay in their order.

@@ -186,7 +186,7 @@ def _latex_table(table: Table) -> str:
     A comment names those left out.
     """
     table, left_out = narrow(table)
-    comment = f"% left out: {', '.join(left_out)}; results show --columns chooses\n"
+    comment = f"% left out: {', '.join(left_out)}; choose with results show --columns\n"
     title, headings, rows, are_numeric = table_content(table)
     alignment = "".join("r" if is_numeric else "l" for is_numeric in are_numeric)
 

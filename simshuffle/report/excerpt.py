@@ -80,7 +80,11 @@ class Excerpt:
             if not any(fnmatch.fnmatchcase(name, pattern) for name in names):
                 remedy = f"Known: {', '.join(names)}."
                 refuse(
-                    option, "must name what a table has", repr(pattern), remedy, source
+                    option,
+                    "must match a name in a table",
+                    repr(pattern),
+                    remedy,
+                    source,
                 )
 
 

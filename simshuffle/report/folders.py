@@ -61,7 +61,7 @@ def check_place(
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         rule = f"cannot be written: {reason}"
-        remedy = "Name a folder that can."
+        remedy = "Name a folder that can be written."
     if rule:
         raise InputError(
             Problem("--out", rule, shorten_text(str(folder)), remedy), "result folder"
@@ -82,7 +82,7 @@ def _find_obstacle(
         return "is not a folder", "Name a folder."
     if Path.cwd().is_relative_to(os.path.realpath(folder)):
         return (
-            "must not be the working directory or one around it",
+            "must not be the working directory or a folder around it",
             "Name a folder in it.",
         )
     if is_folder and folder.is_mount():
@@ -101,7 +101,7 @@ def _find_obstacle(
         first_names = ", ".join(foreign[:3])
         return (
             f"holds something else than a result: {shorten_text(first_names)}",
-            "Move it, or name another.",
+            "Move these files, or name another folder.",
         )
     if not replace:
         return (

@@ -95,15 +95,15 @@ NO_INTERVALS = "errors of inputs and model are in no interval (--interval adds t
 NO_INTERVALS_TO_COMPARE = "no interval: run with --interval"
 """The same of results that are compared."""
 NO_INTERVALS_OF_TIMES = (
-    "Errors of inputs and model are in no interval of these times: run --interval of the same"
-    " scenario gives that of an epoch."
+    "No interval of these times includes errors of inputs and model: run the same scenario with"
+    " --interval for the interval of an epoch."
 )
 """The same of times beside those of a run's epochs."""
 OVER_SEEDS = "ranges are over seeds alone, without errors of inputs and model"
 """The same of what is compared on the same bytes and machine."""
 OVERLAP = (
-    "Intervals that overlap are no tie: errors that A and B share are in both. How sure an order is"
-    " says one run of both with --interval."
+    "Intervals that overlap are no tie: errors that A and B share are in both. To see how sure the"
+    " order is, simulate A and B in one run with --interval."
 )
 """What is said beside intervals of two results."""
 WHISKER = Look("90 % interval\n(inputs, model, chance)", "#555555", size=7.0, width=0.9)
@@ -258,7 +258,7 @@ def hangs_table(stored: Plain) -> Table | None:
     ]
     if not rows:
         return None
-    title = "What the intervals hang on"
+    title = "What the intervals depend on"
     texts = ["is", "measured by"]
     return new_table(title, ["run", "input"], ["share"], rows, texts)
 

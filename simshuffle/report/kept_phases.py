@@ -24,14 +24,14 @@ ITERATION_COLUMNS: dict[str, Column] = {
     "run": text("name of the run"),
     "epoch": count("from 1"),
     "iteration": count(
-        "from 1; 0 for what goes before the first one and follows the last one"
+        "from 1; 0 for phases before the first iteration and after the last one"
     ),
     "phase": text("one of PHASES that a rank had in the iteration", *PHASES),
     "mean_s": amount(
-        "s in it, mean over all ranks; a rank that had none counts as 0 s"
+        "s in the phase, mean over all ranks; a rank without the phase counts as 0 s"
     ),
-    "least_s": amount("s of the rank with the least of it"),
-    "most_s": amount("s of the rank with the most of it"),
+    "least_s": amount("s of the rank with the least time in the phase"),
+    "most_s": amount("s of the rank with the most time in the phase"),
 }
 EVEN_SAMPLE = 8  # ranks of the sample that lie evenly, beside the extreme ones
 

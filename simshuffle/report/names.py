@@ -18,8 +18,8 @@ def cut_text(text: str, max_letters: int) -> str:
 
 
 def without_schedule(runs: Sequence[str]) -> list[str]:
-    """Return names of runs without the schedule, their second word, if it is the same
-    in all names that have one.
+    """Return names of runs without the schedule, their second word, if all names that
+    have a schedule share one.
 
     Unchanged if some names would then be equal. A name with a schedule is 'partial-0.1
     streamlined @64'; a second word that begins with '@' or has a '=' is no schedule.

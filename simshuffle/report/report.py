@@ -68,7 +68,7 @@ MEANINGS = {
     "GE+WU": "gradient exchange (allreduce) and weight update",
     "EXCHANGE": "exchange of samples",
     SAVING: "saving the state of the training, or waiting for it",
-    LOST: "work of the time since the last checkpoint, and what passes until training goes on",
+    LOST: "work lost since the last checkpoint, and the time until training goes on",
 }
 """What a label stands for."""
 
@@ -103,30 +103,34 @@ EPOCH_COLUMNS: dict[str, Column] = {
     "epoch": count("from 1; the first is cold"),
     "iterations": count("iterations of a rank"),
     "iterations_simulated": count(
-        "of them those that were simulated; all but with a time tolerance"
+        "iterations that were simulated; without a time tolerance, all"
     ),
-    "epoch_s": amount("s from its start to its end, which all ranks share"),
+    "epoch_s": amount(
+        "s from the start of the epoch to its end, which all ranks share"
+    ),
     "epoch_low_s": amount(
-        "s, lower end of its 95 % interval, if iterations were left out"
+        "s, lower end of its 95 % interval; epoch_s if no iterations were left out"
     ),
-    "epoch_high_s": amount("s, upper end of it; both are epoch_s if none were"),
+    "epoch_high_s": amount(
+        "s, upper end of the interval; epoch_s if no iterations were left out"
+    ),
     "staging_s": amount(
-        "s of the copying of samples to the hosts before the epoch; part of no epoch"
+        "s of copying samples to the hosts before the epoch; not part of an epoch"
     ),
     "samples_per_s": amount(
-        "samples trained on over its duration", head="samples/s", look=",.0f"
+        "samples trained on over the epoch's duration", head="samples/s", look=",.0f"
     ),
     "accelerator_utilisation": share(
-        "AU: share of its duration in which an accelerator computes (forward, backward, update),"
+        "AU: share of the epoch in which an accelerator computes (forward, backward, update),"
         " mean over ranks",
         head="AU",
         look=".0%",
     ),
     "exchange_total_s": amount(
-        "s of exchange of a rank, on average: what it shows and what other phases hide"
+        "s of exchange of a rank, on average: exposed, and hidden by other phases"
     ),
     "exchange_exposed_s": amount(
-        "s of exchange that a rank does nothing else in, on average"
+        "s of exchange in which a rank does nothing else, on average"
     ),
     "allreduce_exposed_s": amount(
         "s of allreduce after the backward pass of all ranks, in which a rank does nothing else, on"
@@ -134,7 +138,7 @@ EPOCH_COLUMNS: dict[str, Column] = {
     ),
     "allreduce_hidden_s": amount("s of allreduce beside the backward pass, on average"),
     "slowdown_s": amount(
-        "s that the backward pass of a rank takes longer for that, on average"
+        "s by which the hidden allreduce lengthens the backward pass of a rank, on average"
     ),
     **{name: SOURCE_COLUMNS[name] for name in COUNT_COLUMNS},
 }
@@ -417,7 +421,9 @@ def explain_labels(names: Iterable[str]) -> str:
     ]
     sentences = f"{'; '.join(meanings)}." if meanings else ""
     if "wait for" in text:
-        sentences += " Waiting for one of them: for other ranks that are still at it."
+        sentences += (
+            " Wait for a label: waiting for other ranks that still do this work."
+        )
     if "slowed" in text:
         sentences += f" Slowed by {SLOWING}: the backward pass, while gradients travel."
     return sentences

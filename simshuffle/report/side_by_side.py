@@ -33,7 +33,7 @@ def list_differing_keys(table: pd.DataFrame) -> Iterator[str | Table]:
     A sentence follows if there are more. ``table`` is as in `differences`, with the
     keys that say most first.
     """
-    yield differences("What was asked", table.head(MAX_KEYS))
+    yield differences("Inputs that differ", table.head(MAX_KEYS))
     if len(table) > MAX_KEYS:
         yield f"{len(table) - MAX_KEYS} more keys differ; --json has them."
 

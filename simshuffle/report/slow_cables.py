@@ -9,7 +9,7 @@ MIN_FULL_SHARE = 0.999  # share of a cable from which it is full
 
 
 MENDED_IS_EQUAL = (
-    "mended, the result is the same"  # why a run with --mended is as this one
+    "if mended, the result would be the same"  # why --mended changes nothing
 )
 
 
@@ -23,10 +23,11 @@ def describe_slow_cables_on_routes(facts: Mapping[str, Any]) -> str:
     """
     if facts["used"]:
         used = name_used_cables(facts)
-        return (
-            f"{_count_slow(facts)}, {used} on the ways between ranks and to their files"
-        )
-    return f"{_count_slow(facts)}, none on a way between ranks or to their files: {MENDED_IS_EQUAL}"
+        return f"{_count_slow(facts)}, {used} on the routes between ranks and to their files"
+    return (
+        f"{_count_slow(facts)}, none on a route between ranks or to their files:"
+        f" {MENDED_IS_EQUAL}"
+    )
 
 
 def describe_slow_cables_in_use(facts: Mapping[str, Any]) -> str:
@@ -42,12 +43,12 @@ def describe_slow_cables_in_use(facts: Mapping[str, Any]) -> str:
     if facts["peak"] < MIN_FULL_SHARE:
         return (
             f"{_count_slow(facts)}, {name_used_cables(facts)} in use,"
-            f" at most {100 * facts['peak']:.2g} % full: mended, hardly anything changes"
+            f" at most {100 * facts['peak']:.2g} % full: if mended, hardly anything would change"
         )
     share = f"{100 * facts['mean']:.2g} %"
     used = name_used_cables(facts)
     return (
-        f"{_count_slow(facts)}, {used} in use, full at times, {share} full in the mean"
+        f"{_count_slow(facts)}, {used} in use, full at times, {share} full on average"
     )
 
 

@@ -46,7 +46,7 @@ PHASE_COLUMNS: dict[str, Column] = {
     "run": text("name of the run"),
     "epoch": count("from 1"),
     "iteration": count(
-        "of those simulated, from 1; 0 for what goes before or follows all of them"
+        "index among the simulated iterations, from 1; 0 for phases before or after all of them"
     ),
     "rank": count("from 0"),
     "phase": text("one of PHASES", *PHASES),
@@ -76,14 +76,14 @@ SOURCE_COLUMNS: dict[str, Column] = {
     "epoch": count("from 1"),
     "iterations": count("iterations of the epoch"),
     "iterations_simulated": count(
-        "of them those that were simulated; all but with a time tolerance"
+        "iterations that were simulated; without a time tolerance, all"
     ),
     "steady_first": count(
-        "first of those whose mean stands for what was left out, from 1; 0 if none"
+        "first simulated iteration whose mean stands for those left out, from 1; 0 if none"
     ),
-    "steady_last": count("last of them"),
+    "steady_last": count("last simulated iteration of that mean; 0 if none"),
     "half_width_s": amount(
-        "half width of the 95 % interval of the epoch's duration (s); 0 if all were"
+        "half width of the 95 % interval of the epoch's duration (s); 0 if all are simulated"
     ),
     "whole_because": text(
         "why all iterations were simulated in spite of a time tolerance; '' if not"
@@ -99,7 +99,7 @@ SOURCE_COLUMNS: dict[str, Column] = {
         "bytes read from the parallel file system", head="PFS", look="bytes or -"
     ),
     "nbytes_cached": amount(
-        "most bytes that a node held of what its loaders fetched; 0 if they keep none"
+        "most fetched bytes that the loaders of a node kept at once; 0 if they keep none"
     ),
     "nbytes_ssd": amount("bytes read from SSDs", head="SSD", look="bytes or -"),
     "nbytes_memory": amount(
@@ -111,11 +111,12 @@ SOURCE_COLUMNS: dict[str, Column] = {
         "bytes read from the object store", head="bytes", look="bytes or -"
     ),
     "read_requests": count(
-        "requests to the parallel file system: samples of a batch that are not in memory over"
-        " samples_per_request, rounded up; or pieces that a loader fetches"
+        "requests to the parallel file system: for each batch, its samples that are not in memory,"
+        " divided by samples_per_request and rounded up; or pieces that a loader fetches"
     ),
     "read_requests_ssd": count(
-        "the same to SSDs; one for each sample that senders, or loaders of their cache, read"
+        "requests to SSDs, as read_requests; one for each sample that a sender reads, or a loader"
+        " from its cache"
     ),
     "read_requests_object_store": count(
         "requests that the object store answers, for batches",
@@ -123,22 +124,22 @@ SOURCE_COLUMNS: dict[str, Column] = {
         look=",.0f or -",
     ),
     "file_opens": amount(
-        "files that the parallel file system opens: samples that are not in memory over"
+        "files that the parallel file system opens: samples that are not in memory, divided by"
         " samples_per_file"
     ),
     "nbytes_ssd_written": amount("bytes of received samples written to SSDs"),
     "staging_s": amount(
-        "s of the copying of samples to the hosts before the epoch; part of no epoch"
+        "s of copying samples to the hosts before the epoch; not part of an epoch"
     ),
     "nbytes_staged": amount(
-        "bytes read for it from the parallel file system or the object store"
+        "bytes read for staging from the parallel file system or the object store"
     ),
     "read_requests_staged": count(
-        "requests for that: files that are copied, or of an archive one for each HCA that copies"
+        "requests for staging: one for each copied file; for an archive, one for each copying HCA"
     ),
     "object_store_usd": amount(
-        "US dollars for its requests, those of staging and the tries that fail too, and their"
-        " bytes",
+        "US dollars of the object store: for requests, with those of staging and failed tries,"
+        " and for their bytes",
         head="US dollars",
         look=".3g or -",
     ),

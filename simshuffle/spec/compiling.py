@@ -109,8 +109,8 @@ class _PartLibrary(_Library):  # type: ignore[misc]
         """Leave the functions as they are: they are optimised as part of an entry."""
 
     def finalize(self) -> None:
-        """Make all functions of the code mergeable, as several parts may bring the same
-        one; nothing is optimised or loaded.
+        """Make all functions of the code mergeable, as several parts may bring copies
+        of a function; nothing is optimised or loaded.
         """
         for function in self._final_module.functions:
             if not function.is_declaration and function.linkage == Linkage.external:
@@ -142,7 +142,7 @@ class _EntryLibrary(_Library):  # type: ignore[misc]
     """
 
     def finalize(self) -> None:
-        """Link all parts, also those of parts, then finish as numba does."""
+        """Link all parts, also the parts that parts call, then finish as numba does."""
         libraries = self._linking_libraries
         for library in libraries:  # more are added meanwhile
             if isinstance(library, _PartLibrary):

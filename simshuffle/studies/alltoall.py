@@ -90,7 +90,7 @@ def parse_algorithms(text: str) -> tuple[Algorithm, ...]:
     for word in map(str.strip, (text or "default").split(",")):
         matching_names = [name for name in ALGORITHMS if name == word]
         if not matching_names:
-            rule = f"of an alltoall must be of {', '.join(ALGORITHMS)}"
+            rule = f"must be one of {', '.join(ALGORITHMS)} for an alltoall"
             refuse(
                 "--algorithm",
                 rule,

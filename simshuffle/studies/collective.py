@@ -262,8 +262,8 @@ class BenchMeasurement:
                 span = f"{_format_nbytes(curve.x[0])} to {_format_nbytes(curve.x[-1])}"
                 outside_text = ", ".join(map(_format_nbytes, outside_nbytes))
                 notes.append(
-                    f"workload.allreduce.{key} was measured from {span}; of {outside_text} it is"
-                    " taken to be that of the nearest."
+                    f"workload.allreduce.{key} was measured from {span}. For {outside_text},"
+                    " simshuffle takes the value at the nearest measured size."
                 )
         return notes
 

@@ -125,7 +125,7 @@ class Comparison:
         for table in self.tables.values():
             yield from side_by_side.last_epochs(table)
         if self.asked.empty:
-            yield "What was asked is the same."
+            yield "No inputs differ."
         else:
             yield from side_by_side.list_differing_keys(self.asked)
         yield from self.notes
@@ -273,16 +273,14 @@ def compare(a: ComparedSide, b: ComparedSide) -> Comparison:
         )
         if study_a.kind != study_b.kind and not has_same_tables:
             rule = "both must be results of the same verb"
-            remedy = "Name two of one kind."
+            remedy = "Name two results of the same verb."
             refuse("", rule, f"{study_a.kind} and {study_b.kind}", remedy, "compare")
         versions = list(_differing_versions(a.result, b.result))
         tables = compare_tables(a.result, b.result, pairs, notes)
         if study_a.verb in _VERBS_WITH_INTERVALS:
             interval_table = compare_intervals(a.meta, b.meta, pairs, notes)
     else:
-        notes.append(
-            "A scenario has no results: what was asked is all that is compared."
-        )
+        notes.append("A scenario has no results, so only the inputs are compared.")
     version_table = pd.DataFrame(versions, columns=["key", "a", "b"], dtype=object)
     return Comparison(
         a,

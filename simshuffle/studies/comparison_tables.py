@@ -56,7 +56,9 @@ def compare_tables(
             rows = " and ".join(
                 ", ".join(map(str, table.index.names)) for table in (table_a, table_b)
             )
-            notes.append(f"{name} is not compared: its rows are told apart by {rows}.")
+            notes.append(
+                f"Table {name} is not compared: its key columns differ ({rows})."
+            )
             continue
         table_b, rename_notes = _rename_runs(table_a, table_b, pairs)
         notes += rename_notes
@@ -116,17 +118,18 @@ def _note_other_lengths(tables: Mapping[str, pd.DataFrame], notes: list[str]) ->
             row = differing.iloc[0]
             place_text = ", epoch ".join(map(str, row_key[:2]))
             lengths = [
-                f"{row[letter, 'samples']:,.0f} in {row[letter, 'iterations']:,.0f}"
+                f"{row[letter, 'samples']:,.0f} samples in"
+                f" {row[letter, 'iterations']:,.0f} iterations"
                 for letter in "ab"
             ]
             rule = (
-                "seconds of an epoch do not tell which is faster; samples/s does"
+                "compare samples/s, not the seconds of an epoch"
                 if count == "samples"
-                else "they have the same samples"
+                else "both train on the same number of samples"
             )
             note = (
-                f"Epochs differ in length, samples in iterations: A {lengths[0]}, B {lengths[1]}"
-                f" ({place_text}); {rule}."
+                f"Epochs differ in length ({place_text}): A has {lengths[0]}, B {lengths[1]};"
+                f" {rule}."
             )
             notes.insert(0, note)
             return True

@@ -57,12 +57,13 @@ class Rule:
 
     def __str__(self) -> str:
         """Return the rule as a sentence."""
-        origin = f"made with {', '.join(self.others) or 'the same versions and code'}"
+        versions_text = ", ".join(self.others) or "the same versions and code"
+        origin = f"the result was made with {versions_text}"
         if self.tolerance == 0:
             return f"Rule: equal to the last bit; {origin}."
-        reason = "as asked" if self.given else "for it was"
-        comma = "," * self.given
-        return f"Rule: equal but for {self.tolerance:g} of a number, {reason}{comma} {origin}."
+        reason = "as --tolerance says;" if self.given else "because"
+        limit = f"numbers may differ by {self.tolerance:g} of their size"
+        return f"Rule: {limit}, {reason} {origin}."
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,7 @@ class Verification:
         yield from (f"Expected: {note}." for note in self.notes)
         if self.is_identical:
             precision_text = (
-                f"but for {self.rule.tolerance:g}"
+                f"within {self.rule.tolerance:g}"
                 if self.rule.tolerance
                 else "to the last bit"
             )
@@ -180,8 +181,10 @@ def _repeat_request(folder: Path, result: Result) -> Request[Any]:
         remedy = "Install it: pip install 'simshuffle[train]'."
         problem = Problem("", f"needs {error.name or error}", "", remedy)
     except (KeyError, TypeError, AttributeError, IndexError) as error:
-        rule = "must say all that was asked; meta.json does not, as of another version or by hand"
-        remedy = "Give the command in its meta.json again, and simshuffle compare the two folders."
+        rule = (
+            "must hold the whole request; another version or a person wrote meta.json"
+        )
+        remedy = "Run the command in meta.json again, then simshuffle compare on both folders."
         problem = Problem("meta.json", rule, str(error), remedy)
     else:
         return request
@@ -235,10 +238,14 @@ def _compare_results(
     )
     left_out = ["figures", "date, command and machine", *tables.left_out]
     if study.measured:
-        left_out.append(f"{', '.join(study.measured)} of meta.json, by a clock")
+        left_out.append(
+            f"{', '.join(study.measured)} of meta.json, measured by a clock"
+        )
     has_measurements = len(left_out) > 2
     left_out += [
-        f"{name}, which tells of them" for name in study.texts if has_measurements
+        f"{name}, which contains measured values"
+        for name in study.texts
+        if has_measurements
     ]
     files = [
         *study.documents,
@@ -314,7 +321,9 @@ def _compare_result_tables(
         if measured_columns := [
             key for key, column in schema.columns.items() if column.measured
         ]:
-            left_out.append(f"{', '.join(measured_columns)} of {file}, by a clock")
+            left_out.append(
+                f"{', '.join(measured_columns)} of {file}, measured by a clock"
+            )
     return TableComparison(differences, compared, left_out)
 
 

@@ -43,8 +43,8 @@ class Difference:
     def __str__(self) -> str:
         """Return the difference as a sentence without its full stop."""
         if not self.what:
-            return f"{self.file}: {self.stored or 'none'} stored, {self.again or 'none'} done again"
-        values = f"{_text_of_value(self.stored)} stored, {_text_of_value(self.again)} done again"
+            return f"{self.file}: {self.stored or 'none'} stored, {self.again or 'none'} recomputed"
+        values = f"{_text_of_value(self.stored)} stored, {_text_of_value(self.again)} recomputed"
         rows = f" in {self.rows} of {self.of} rows" if self.of else ""
         size = (
             ""
@@ -111,7 +111,9 @@ def compare_tables(
     differences = [
         _difference_of_file(
             file,
-            *extra_rows if any(extra_rows) else ("rows in one order", "in another"),
+            *extra_rows
+            if any(extra_rows)
+            else ("rows in one order", "in another order"),
         )
     ]
     stored_rows, recomputed_rows = (

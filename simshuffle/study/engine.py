@@ -314,8 +314,8 @@ def hold_folder(folder: Path) -> Iterator[None]:
     try:
         with path.open("w") as lock:
             if not _lock_file(lock, path):
-                rule = "another process is at work in it"
-                remedy = "Wait until it has ended."
+                rule = "is in use by another process"
+                remedy = "Wait until that process has ended."
                 refuse("--out", rule, str(folder), remedy, "result folder")
             try:
                 yield

@@ -154,9 +154,7 @@ class ProcessExecutor:
                 )
                 if status == -signal.SIGKILL:
                     cause = "SIGKILL: memory may have run out"
-                self._end(
-                    digest, Lost(f"its process was killed twice ({cause})"), watch
-                )
+                self._end(digest, Lost(f"its process died twice ({cause})"), watch)
                 yield digest
 
     def _run_at_once(

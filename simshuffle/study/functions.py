@@ -110,6 +110,10 @@ def docstring_of(verb: Verb[Any]) -> str:
         )
         text = f"{field.name}: {replacement or field.option.text}"
         lines += wrap(text, WIDTH, initial_indent=" " * 4, subsequent_indent=" " * 8)
-    lines += [f"    {PROGRESS}: Whether bars show how far it is.", "", "Raises:"]
-    lines.append("    SimshuffleError: What is asked is not valid, or the study fails.")
+    lines += [
+        f"    {PROGRESS}: Whether bars show the progress of the study.",
+        "",
+        "Raises:",
+    ]
+    lines.append("    SimshuffleError: The request is not valid, or the study fails.")
     return "\n".join(lines)

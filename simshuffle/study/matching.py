@@ -152,10 +152,10 @@ def describe_pairs(
             if keys
             else ""
         )
-        notes.append(f"Compared as most alike: {', '.join(names)}.{difference}")
+        notes.append(f"Compared because most alike: {', '.join(names)}.{difference}")
     unmatched: list[set[str]] = [{*a} - {*pairs}, {*b} - {*pairs.values()}]
     if not pairs:
-        reason = "they are too many to be tried"
+        reason = "there are too many pairs of runs to try"
         if len(a) * len(b) <= MAX_PAIRS:
             strategies_a, strategies_b = (
                 ", ".join(dict.fromkeys(starmap(_strategy, requests.items())))

@@ -116,7 +116,7 @@ class Options:
         bool, Option("", "Replace the result that is in the result folder.")
     ] = False
     force_size: Annotated[
-        bool, Option("", "Compute what is too large for this machine by estimate, too.")
+        bool, Option("", "Compute also what by estimate is too large for this machine.")
     ] = False
 
 

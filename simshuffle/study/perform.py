@@ -192,7 +192,7 @@ class Performance:
                     stop.result.save(
                         folder, replace=True, draw=False
                     )  # at once; plot draws it
-                continuation = "are kept; the same command goes on with them."
+                continuation = "are kept; the same command continues from them."
                 cells = f"{stop.done} of {stop.total} {plural(self.verb.noun)}"
                 raise Stopped(f"Interrupted. {cells} {continuation}") from None
         return result

@@ -247,7 +247,7 @@ class Schema:
         parse = pc.ParseOptions(newlines_in_values=True)
         content = path.read_bytes()
         if not content.endswith(b"\n") or content.count(b'"') % 2:
-            rule = "must end with a whole line, and has been cut"
+            rule = "must end with a complete line: the file is cut off"
             refuse(
                 path.name,
                 rule,

@@ -22,8 +22,8 @@ MAX_SLOWNESS = 3.0
 short cells for the most part, beside other work (chosen).
 """
 REMEDY = (
-    "Ask for fewer {of}ranks, epochs or samples, or of a run for a time_tolerance; --force-size"
-    " tries it all the same."
+    "Ask for fewer {of}ranks, epochs or samples, or give a run a time_tolerance. With"
+    " --force-size, simshuffle tries in spite of the estimate."
 )
 CONTROL_GROUPS = Path("/sys/fs/cgroup")
 LIMITS = (
@@ -59,7 +59,7 @@ def check_size(cells: Collection[Cell], resources: Resources) -> None:
     problems = []
     largest = max(cells, key=lambda cell: cell.memory)
     if largest.memory > resources.memory:
-        rule = f"must fit the memory that is free, {_gb(resources.memory)}"
+        rule = f"must fit into the free memory, {_gb(resources.memory)}"
         value = f"{_gb(largest.memory)} by estimate, {largest.label}"
         problems.append(Problem("memory", rule, value, REMEDY.format(of="")))
     times_of_kind = calibrations()

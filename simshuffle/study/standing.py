@@ -426,7 +426,7 @@ def _show_bars(noun: str) -> Iterator[Progress]:
         tasks: dict[str, rich.TaskID] = {}
 
         def tell(standing: Standing) -> None:
-            """Update the bars; add and remove those of cells."""
+            """Update the bars; add and remove bars of cells."""
             if standing.total > 1:
                 if "" not in tasks:
                     tasks[""] = bars.add_task(noun, total=1.0)

@@ -219,7 +219,7 @@ class _ScaleAndShift(ConvertedNorm):
 def require_statistic(statistic: Tensor | None) -> Tensor:
     """Return a running statistic of a layer; raise a ValueError if it is None."""
     if statistic is None:
-        raise ValueError("a layer without running statistics")
+        raise ValueError("the layer has no running statistics")
     return statistic
 
 
@@ -240,8 +240,8 @@ def rectify_norm(norm: nn.Module, x: Tensor, added: Tensor | None = None) -> Ten
 LAYERS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 """The classes of layers that can be converted (`ConvertedNorm`)."""
 _SYNC = (
-    "Use batch_norm: sync without sync_ranks, which leaves the model's layers as they are and"
-    " normalises over all ranks."
+    "Use batch_norm: sync without sync_ranks, which keeps the model's layers and normalises over"
+    " all ranks."
 )
 
 
@@ -318,14 +318,14 @@ def check_layers(model: nn.Module) -> None:
     for path, layer in model.named_modules():
         if type(layer) in LAYERS or not _keeps_statistics(layer):
             continue
-        rule = "keeps statistics that cannot be kept by rank"
+        rule = "keeps statistics that cannot be separated by rank"
         problems.append(Problem(path or "(model)", rule, type(layer).__name__, _SYNC))
     if problems:
         raise InputError(problems, "model")
 
 
 def check_not_lazy(model: nn.Module) -> None:
-    """Raise an InputError, which names all of them, if layers of ``model`` are lazy:
+    """Raise an InputError that names all lazy layers of ``model``, if there are any:
     their weights are made from the first batch.
     """
     rule = "has no weights yet"
@@ -379,8 +379,8 @@ def ordinary_copy(model: nn.Module, rank: int | None = None) -> nn.Module:
 
 
 def _reduce(layer: Any, rank: int | None) -> None:
-    """Turn a layer by rank into one of its original class, in place: (M, C) buffers
-    become (C,), those of ``rank`` or of all ranks pooled if None.
+    """Turn a layer by rank into a layer of its original class, in place: (M, C) buffers
+    become (C,), the buffers of ``rank`` or, if None, pooled over all ranks.
 
     The count of batches is that of ``rank``, or of rank 0 if None.
     """
@@ -407,8 +407,8 @@ def norm_mode(model: nn.Module, mode: BatchNorm) -> str:
 
 
 def set_statistics_momentum(model: nn.Module, momentum: float | None) -> None:
-    """Set how far the running statistics of ``model`` move towards those of each batch,
-    0 to 1, in place; None changes nothing.
+    """Set how far the running statistics of ``model`` move towards each batch's
+    statistics, 0 to 1, in place; None changes nothing.
 
     Layers without running statistics keep their momentum.
     """

@@ -65,7 +65,7 @@ class TrainingCell(TorchCell):
 
     @property
     def key(self) -> Any:
-        """The values that decide the run, beside the code: those of `run_key`."""
+        """The values of `run_key`, which decide the run beside the code."""
         return run_key(self.training_run, self.device)
 
     @property

@@ -102,7 +102,7 @@ class Procedural(Spec):
             raise PydanticCustomError("detail", "detail must not exceed image_size")
         if self.rare_share is not None and self.prototypes < 2:
             raise PydanticCustomError(
-                "rare_share", "rare_share needs prototypes of at least 2"
+                "rare_share", "rare_share needs at least 2 prototypes"
             )
         return self
 
@@ -388,7 +388,7 @@ class OwnData(Spec):
 
     def load(self) -> TrainingSet:
         """Raise InputError: a file has no samples of the caller's."""
-        remedy = "Call simshuffle.train.train_study with it."
+        remedy = "Pass the data to simshuffle.train.train_study."
         refuse("data", "must be given from Python", self.name, remedy, "study")
 
 

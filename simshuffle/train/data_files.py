@@ -71,7 +71,7 @@ class _Cifar(Spec):
             if (
                 len(part) != expected
             ):  # a file cut at the end of a row shows only beside the others
-                rule = f"{name} must have {expected} rows, as the test file demands"
+                rule = f"{name} must have {expected} rows, to match the test file"
                 remedy = f"The file is truncated; take it from {PAGE} again."
                 refuse(
                     "data.path", rule, f"{len(part)} rows", remedy, str(folder / name)
@@ -85,7 +85,8 @@ class _Cifar(Spec):
         """
         root = Path(self.path).expanduser()
         remedy = (
-            f"Give the folder of the {self.label} binary version ({PAGE}), unpacked; or unpack that"
+            f"Give the folder of the unpacked binary version of {self.label} ({PAGE}), or unpack"
+            " the"
             " archive again."
         )
         if not root.is_dir():
@@ -175,7 +176,7 @@ def _rows(path: Path, classes: tuple[int, ...]) -> NDArray[np.uint8]:
             is too large.
     """
     width = len(classes) + PIXELS
-    remedy = f"The file is truncated, or of another form; take it from {PAGE} again."
+    remedy = f"The file is truncated or has another format; take it from {PAGE} again."
     try:
         raw = np.fromfile(path, np.uint8)
     except OSError as error:
@@ -284,7 +285,7 @@ class ImageFolder(Spec):
             )
             if not len(shares[1]):
                 rule = "must leave at least one test image"
-                remedy = "Raise it, or add images."
+                remedy = "Raise test_share, or add images."
                 refuse(
                     "data.test_share", rule, f"{len(labels)} images", remedy, self.path
                 )
@@ -331,7 +332,7 @@ class ImageFolder(Spec):
                 "data.path",
                 rule,
                 ", ".join(foreign),
-                "Rename or remove them.",
+                "Rename or remove these classes.",
                 self.path,
             )
 
@@ -381,7 +382,8 @@ def to_eight_bits(image: Image.Image) -> Image.Image:
         )
     if image.mode in {"I", "F"}:
         raise ValueError(
-            f"pixels of mode {image.mode} have no known range; save it with 8 or 16 bits a channel"
+            f"pixels of mode {image.mode} have no known range; save the image with 8 or 16 bits a"
+            " channel"
         )
     return image
 

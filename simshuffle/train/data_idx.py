@@ -147,13 +147,13 @@ class _Idx(Spec):
         try:
             values, digest = _read_content(path, content, self.remedy)
         except (OSError, EOFError, zlib.error) as error:  # BadGzipFile is an OSError
-            rule = f"{path.name} must be readable, and whole if it is compressed"
+            rule = f"{path.name} must be readable, and complete if compressed"
             remedy = f"Check its permissions. {self.remedy}"
             refuse("data.path", rule, str(error), remedy, str(path))
         expected = self.digests.get((part, content), digest)
         if digest != expected:
-            rule = f"{path.name}, not compressed, must have SHA-256 {expected}, as published"
-            remedy = f"{self.remedy} If this is another set, take kind: idx."
+            rule = f"{path.name}, uncompressed, must have the published SHA-256, {expected}"
+            remedy = f"{self.remedy} If this is another data set, use kind: idx."
             refuse("data.path", rule, digest, remedy, str(path))
         return values
 
@@ -174,7 +174,7 @@ class FashionMnist(_Idx):
     """
 
     label: ClassVar[str] = "Fashion-MNIST"
-    remedy = "Take it from github.com/zalandoresearch/fashion-mnist again."
+    remedy = "Take the file from github.com/zalandoresearch/fashion-mnist again."
     # of what gunzip makes of them: another gzip is the same set. Computed from the files of
     # Debian's dataset-fashion-mnist 0.0~git20200523.55506a9-1; with name and time in their headers,
     # which Debian takes out, these have the MD5 in the README of zalandoresearch/fashion-mnist
@@ -206,7 +206,7 @@ class FashionMnist(_Idx):
     def folder(self) -> Path:
         """Return the folder of the files, or raise InputError if no folder is known."""
         if self.path is None and not PACKAGED.is_dir():
-            rule = f"is needed where {PACKAGED} is not there"
+            rule = f"is needed, since {PACKAGED} does not exist"
             remedy = (
                 "Run apt install dataset-fashion-mnist, or give the folder with the files of"
                 " github.com/zalandoresearch/fashion-mnist."
@@ -229,7 +229,7 @@ class Idx(_Idx):
             height, width).
     """
 
-    remedy = "Take or make it again."
+    remedy = "Take or make the file again."
     kind: Literal["idx"]
     path: str
 
@@ -271,10 +271,16 @@ def _find_files(folder: Path) -> dict[tuple[str, str], Path]:
                 match for name in names if (match := re.fullmatch(pattern, name))
             ]
             if len({match[1] for match in matches}) > 1:
-                rule = f"must hold one set; of {part} {content} there are several files"
+                rule = (
+                    f"must hold one data set, but has several files of {part} {content}"
+                )
                 listed = ", ".join(match[0] for match in matches)
                 refuse(
-                    "data.path", rule, listed, "Give each set a folder.", str(folder)
+                    "data.path",
+                    rule,
+                    listed,
+                    "Give each data set its own folder.",
+                    str(folder),
                 )
             if matches:
                 files[part, content] = folder / matches[0][0]
@@ -325,7 +331,11 @@ def _read_content(path: Path, content: str, remedy: str) -> Content:
                 )
             nbytes = int(np.prod(np.array(sizes, object)))
             check_memory(
-                nbytes, MOST_NBYTES, "data.path", str(path), "Take a part of the set."
+                nbytes,
+                MOST_NBYTES,
+                "data.path",
+                str(path),
+                "Use a part of the data set.",
             )
             values = np.empty(nbytes, np.uint8)
             filled = cast(Any, file).readinto(values)
@@ -371,13 +381,17 @@ def _classes(
     label_values = np.unique(values["train"])
     if len(label_values) < 2:
         rule = "training images must have at least two labels"
-        refuse("data.path", rule, f"{label_values[0]} alone", remedy, source)
+        refuse("data.path", rule, f"only {label_values[0]}", remedy, source)
     foreign = np.setdiff1d(values["test"], label_values)
     if len(foreign):
         rule = "labels of the test part must be among those of the training part"
         listed = ", ".join(map(str, foreign))
         refuse(
-            "data.path", rule, listed, f"Leave such test images out. {remedy}", source
+            "data.path",
+            rule,
+            listed,
+            f"Leave test images with these labels out. {remedy}",
+            source,
         )
     return label_values
 

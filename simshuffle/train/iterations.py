@@ -124,7 +124,7 @@ def large_batch_message(num_samples: int, world_size: int, training: Training) -
         f"The local batch size {batch_size} is larger than the {shard_size}"
         f" sample{'s' if shard_size > 1 else ''} of a rank ({num_samples} samples,"
         f" {world_size} ranks): every epoch is one iteration with local batches of {shard_size}."
-        " Use a smaller one, or fewer ranks."
+        " Use a smaller local batch size, or fewer ranks."
     )
 
 

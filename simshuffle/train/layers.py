@@ -58,7 +58,7 @@ def read_layers(
         batches = ", ".join(
             f"a batch of shape {tuple(tensor.shape)}" for tensor in inputs
         )
-        remedy = "Give a batch as the network takes it."
+        remedy = "Give a batch that the network takes."
         rule = (
             "cannot take the example:"
             f" {str(error).splitlines()[0] if str(error) else 'it fails'}"

@@ -60,19 +60,24 @@ def check_losses(
     if isinstance(losses, torch.Tensor):
         value = f"shape {tuple(losses.shape)}"
     rule = (
-        f"must be one number for each sample, shape ({'n' if count is None else count},): the"
-        " importance of a sample is its own loss, and every rank takes the mean of its own samples"
+        f"must be one number for each sample, shape ({'n' if count is None else count},): each"
+        " sample's own loss is its importance, and each rank takes the mean over its own samples"
     )
     refuse(
-        "loss", rule, value, "Use reduction='none'; the mean is taken for you.", source
+        "loss",
+        rule,
+        value,
+        "Use reduction='none'; the training takes the mean.",
+        source,
     )
 
 
 def try_loss(loss: Loss, logits: torch.Tensor, targets: torch.Tensor) -> None:
     """Raise an InputError unless a network can be trained with ``loss``.
 
-    It is tried on the given samples: it must take them, give a loss for each, (n,), and
-    have a gradient. The losses of the first two alone must be the same (to 1e-4).
+    It is tried on the given samples: it must take them, and give a loss for each, (n,),
+    that requires a gradient; no gradient is computed. The losses of the first two alone
+    must be the same (to 1e-4).
 
     Args:
         loss: to be tried.
@@ -93,18 +98,18 @@ def try_loss(loss: Loss, logits: torch.Tensor, targets: torch.Tensor) -> None:
             raise
         except FAULTS as error:
             value = f"outputs {tuple(logits.shape)}, targets {tuple(targets.shape)}"
-            rule = f"cannot take them: {error}"
-            remedy = "Make model, data and loss fit."
+            rule = f"cannot take outputs and targets: {error}"
+            remedy = "Make model, data and loss fit together."
             refuse("loss", rule, value, remedy, "training")
     if not losses.requires_grad:
         rule = "must have a gradient"
-        remedy = "Compute it with torch's functions alone."
+        remedy = "Compute the loss with torch's functions only."
         refuse("loss", rule, loss_name(loss), remedy, "training")
     if not torch.allclose(
         losses[:2], losses_of_two, rtol=1e-4, atol=1e-6, equal_nan=True
     ):
-        rule = "of a sample must not depend on the other samples, which may be of other ranks"
-        remedy = "Take out what goes over the whole batch."
+        rule = "a sample's loss must depend on that sample only, as others may be of other ranks"
+        remedy = "Take out operations over the whole batch."
         refuse("loss", rule, loss_name(loss), remedy, "training")
 
 
@@ -164,6 +169,9 @@ class Views:
     ) -> torch.Tensor:
         """Return view 0 or 1, (n, *shape), of ``inputs``, which are the samples
         ``indices`` (n,) of the drawn epoch.
+
+        Shifted images are multiplied by their contrast, noise is added, and the sum is
+        divided by sqrt(1 + noise²): inputs of variance 1 keep it but for the contrast.
         """
         augmentation = self._augmentation
         pixels = inputs.reshape(len(inputs), augmentation.shape[0], -1)
@@ -182,6 +190,8 @@ class Views:
     def _source_pixels(self, shift: torch.Tensor) -> torch.Tensor:
         """Return where the pixels of images shifted by (n, 2) come from, as indices
         into the flattened image: (n, height width).
+
+        A pixel comes from its own row and column plus the shift; images wrap around.
         """
         _, height, width = self._augmentation.shape
         # (n, height) and (n, width): images wrap around
@@ -222,7 +232,7 @@ class Contrast:
 
     @property
     def gathered(self) -> bool:
-        """True if negatives come from all ranks."""
+        """True if negatives come from all ranks: ``loss.negatives`` is 'gathered'."""
         return self.loss.negatives == "gathered"
 
     def losses(self, embeddings: torch.Tensor, ranks: int) -> torch.Tensor:
@@ -270,18 +280,18 @@ def contrast_of(
     if not isinstance(contrastive, Contrastive):
         return None
     if loss is not cross_entropy:
-        rule = "contrastive takes the place of a loss of your own"
+        rule = "contrastive cannot be combined with your own loss"
         refuse(
             "training.loss", rule, loss_name(loss), "Leave one of them out.", "training"
         )
     if augmentation is None:
-        rule = "contrastive needs two views of each sample, and these data have none"
+        rule = "contrastive needs two views of each sample, but these data have none"
         remedy = "Use procedural data, or loss: cross_entropy."
         refuse("training.loss", rule, contrastive.kind, remedy, "training")
     if epochs.strategy.needs_importance:
         rule = (
-            "cannot go by importance with a contrastive loss: a sample's loss is not its own there,"
-            " but depends on its negatives"
+            "cannot go by importance with a contrastive loss, since the loss of a sample depends on"
+            " its negatives"
         )
         remedy = "Use partial_local_shuffle, or loss: cross_entropy."
         refuse("exchange", rule, epochs.strategy.kind, remedy, "training")

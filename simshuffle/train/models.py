@@ -300,7 +300,7 @@ class Vit(Spec):
                 f"must divide both sides of the images, {image[1]} x {image[2]} pixels"
             )
             divisors = [str(n) for n in range(1, side + 1) if not side % n]
-            remedy = f"Take {' or '.join(divisors)}."
+            remedy = f"Use {' or '.join(divisors)}."
             refuse("model.patch_size", rule, str(self.patch_size), remedy, "training")
         keys = self.model_dump(include={"patch_size", "width", "depth", "heads"})
         return VisionTransformer(image, classes, **keys)
@@ -335,7 +335,7 @@ class OwnModel(Spec):
 
     def build(self, shape: tuple[int, ...], classes: int) -> nn.Module:
         """Raise InputError: a file has no module of the caller's."""
-        remedy = "Call simshuffle.train.train_study with it."
+        remedy = "Pass the model to simshuffle.train.train_study."
         refuse("model", "must be given from Python", self.name, remedy, "study")
 
 

@@ -65,7 +65,7 @@ class RankedNetwork:
 
     def parts(self, samples: Ints) -> Iterator[tuple[int, Ints]]:
         """Yield the parts of a batch that are processed together: the first rank, and
-        the samples (n, ranks) of it and its neighbours.
+        the samples (n, ranks) of this rank and its neighbours.
 
         A part has about ``rows_at_once`` samples at most, but at least one group of
         ranks, which is never split. With ``whole_batches`` and the model in training
@@ -152,8 +152,7 @@ class RankedNetwork:
         return _swap_indices(outputs, self.ranks_per_group, groups)
 
     def with_groups_as_ranks(self) -> RankedNetwork:
-        """Return the network whose ranks are the groups of this one, with the same
-        model.
+        """Return a network with this network's model, and with its groups as ranks.
 
         For evaluation, where all ranks of a group give equal outputs. The model and
         ``rows`` are shared, not copied.
@@ -205,10 +204,10 @@ def ranked_network(
             "ranks" if ranks_per_group == 1 else f"groups of {ranks_per_group} ranks"
         )
         rule = (
-            f"with batch_norm: {training.batch_norm}, what it makes of a rank's samples must not"
-            f" depend on those of other {ranks}"
+            f"with batch_norm: {training.batch_norm}, its outputs for a rank's samples must not"
+            f" depend on samples of other {ranks}"
         )
-        remedy = "Take out what goes over the whole batch, or use batch_norm: sync over all ranks."
+        remedy = "Take out operations over the whole batch, or use batch_norm: sync over all ranks."
         refuse("model", rule, type(model).__name__, remedy, "training")
     batch_sizes = local_batches(len(source), world_size, training)
     _check_norm_values(probe, batch_sizes, ranks_per_group, training)
@@ -266,7 +265,9 @@ def _check_norm_values(
         "local_batch_size" if training.local_batch_size == 1 else "the last local batch"
     )
     layer = probe.single_value_norms[0]
-    rule = f"batch norm '{layer}' cannot normalise a single sample, which {batch} holds"
+    rule = (
+        f"batch norm '{layer}' cannot normalise a single sample, but {batch} holds one"
+    )
     remedy = (
         "Use another local_batch_size, or drop_last: true, or batch_norm: sync or none."
     )

@@ -97,13 +97,13 @@ def _check(path: Path, epochs: int) -> None:
     rule = ""
     if path.suffix not in {".csv", ".parquet"}:
         rule = "must end in .csv or .parquet"
-        remedy = "Name such a file."
+        remedy = "Name a file with that ending."
     elif path.exists():
         rule = "must not exist"
         remedy = "Name another file, or remove it."
     elif not path.parent.is_dir():
         rule = "must be in a folder that exists"
-        remedy = "Make it."
+        remedy = "Make the folder."
     problems = []
     if rule:
         problems.append(Problem("path", rule, repr(str(path)), remedy))
@@ -165,8 +165,8 @@ def _record_epoch(
         for worker, numbers in loader:
             unnumbered = [item for item in numbers if type(item) is not int]
             if unnumbered:
-                rule = "every item must have a whole number that stands for the sample"
-                remedy = "Give number=, a function that says it of an item."
+                rule = "every item must have a whole number, the number of its sample"
+                remedy = "Pass number=, a function that returns the number of an item."
                 refuse("number", rule, repr(unnumbered[0])[:60], remedy, "loader")
             workers += [worker] * len(numbers)
             samples += numbers

@@ -168,9 +168,7 @@ def custom_from_arguments(
     test: Dataset[Any],
     study: StudyOptions,
 ) -> OwnTraining:
-    """Collect the caller's model, data, loss and optimiser from the arguments of
-    `train_study`; cross-entropy and None where not given.
-    """
+    """Return the caller's model, data, loss (default: cross-entropy) and optimiser."""
     return OwnTraining(
         model, train, test, study.get("loss", cross_entropy), study.get("optimizer")
     )
@@ -197,8 +195,8 @@ def own_request(
             or a run cannot be trained so.
     """
     if study.get("kept_in") is not None and not study.get("version"):
-        rule = "is needed where runs are kept"
-        remedy = "Give one, and change it with your code."
+        rule = "is needed with kept_in"
+        remedy = "Give a version, and change it with your code."
         refuse("version", rule, "none", remedy, "train_study")
     device_type = find_device(device).type
     block = _run_block(strategies, world_size, study.get("over") or {})
@@ -225,9 +223,7 @@ def run_store(study: StudyOptions) -> Iterator[Disk]:
 
 
 def load_files(result: Result) -> Result:
-    """Return a copy of ``result`` that has the contents of its files as bytes, so that
-    it outlives the store.
-    """
+    """Return a copy of ``result`` with its files as bytes, which outlives the store."""
     files = {
         run: {
             name: file if isinstance(file, bytes) else file.read_bytes()
@@ -242,11 +238,12 @@ def load_files(result: Result) -> Result:
 
 
 def _make_network(model: Callable[[], nn.Module]) -> nn.Module:
-    """Call ``model`` once, for the network's name and parameters; no random state
-    changes.
+    """Return the network of one call of ``model``. The CPU's random state is restored.
+
+    Errors of the call itself pass through.
 
     Raises:
-        InputError: it makes no network.
+        InputError: ``model`` is itself a network, no function, or makes no network.
     """
     network = None
     if callable(model) and not isinstance(model, nn.Module):
@@ -254,7 +251,7 @@ def _make_network(model: Callable[[], nn.Module]) -> nn.Module:
             network = model()
     if isinstance(network, nn.Module):
         return network
-    rule = "must make a torch.nn.Module, a new one for every run"
+    rule = "must be a function that makes a new torch.nn.Module for every run"
     value = f"a {type(model if network is None else network).__name__}"
     refuse("model", rule, value, "Pass model=lambda: MyNet().", "train_study")
 
@@ -311,8 +308,8 @@ def _study_values(
 
 
 def _validate_study(raw: dict[str, Any]) -> Study:
-    """Return the study with these plain values, None being a key that is not set; or
-    raise InputError, naming arguments of `train_study`.
+    """Return the study with these plain values (None: not set), or raise InputError,
+    naming arguments of `train_study` for faults of runs, else the key in ``raw``.
     """
     present = {key: value for key, value in raw.items() if value is not None}
     study, problems = validate_record(present, Study)
@@ -329,8 +326,8 @@ def _validate_study(raw: dict[str, Any]) -> Study:
 
 
 def _argument(path: str) -> str:
-    """Return the argument of `train_study` that a key of the study's only block comes
-    from, ``over.KEY`` for keys of ``over``; a path outside the block as it is.
+    """Return the argument of `train_study` behind path ``runs.0.KEY``, KEY being of the
+    study's only block: ``over.KEY`` for keys of ``over``; any other path as it is.
     """
     key = path.removeprefix("runs.0.")
     if key == path or key.partition(".")[0] == "world_size":
@@ -346,7 +343,8 @@ def _run_block(
 ) -> dict[str, list[Any]]:
     """Return the block of runs as a study's file has it: lists of values by dotted key.
 
-    Arguments as of `train_study` and `StudyOptions`.
+    Arguments as of `train_study` and `StudyOptions`. In ``over``, keys ``exchange`` and
+    ``world_size`` replace those arguments.
 
     Raises:
         InputError: a value of ``over`` is no list, or a record's text cannot be read.
@@ -398,7 +396,9 @@ def _check_single_process() -> None:
     )
     if count > 1:
         rule = "emulates all ranks in one process"
-        remedy = "Start it without torchrun, or use simshuffle.train.distributed.train_study."
+        remedy = (
+            "Start without torchrun, or use simshuffle.train.distributed.train_study."
+        )
         refuse("train_study", rule, f"{count} processes", remedy, "train_study")
 
 
@@ -443,7 +443,7 @@ def own_cells(study: Study, custom: OwnTraining, device: str) -> dict[str, OwnCe
 def argument_of(key: str) -> str:
     """Return the argument of `train_study` that a key of a run comes from.
 
-    ``exchange`` and keys below are of ``strategies``; any other is the key itself.
+    ``exchange`` is ``strategies``, ``exchange.KEY`` ``strategies.KEY``, others stay.
     """
     record, dot, inner_key = key.partition(".")
     return f"strategies{dot}{inner_key}" if record == "exchange" else key

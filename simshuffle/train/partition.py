@@ -150,7 +150,7 @@ def check_ranks(num_samples: int, world_size: int) -> None:
     """Raise an InputError if there are fewer samples than ranks."""
     if world_size > num_samples:
         rule = f"must not exceed the number of training samples, {num_samples}"
-        remedy = "Take fewer ranks or more samples."
+        remedy = "Use fewer ranks or more samples."
         refuse("world_size", rule, str(world_size), remedy, "partition")
 
 

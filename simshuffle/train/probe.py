@@ -73,7 +73,7 @@ def probe_model(
             "model",
             rule,
             type(model).__name__,
-            "Give it a layer that has some.",
+            "Give the model a layer with weights.",
             "training",
         )
     twin = copy.deepcopy(model)
@@ -97,7 +97,7 @@ def probe_model(
             "model",
             rule,
             f"{logits.shape[1]} outputs",
-            "Widen its last layer.",
+            "Widen the last layer of the model.",
             "training",
         )
     try_loss(loss, logits, source.batch(sample_choice[:4])[1])
@@ -150,7 +150,7 @@ def _logits(
     except FAULTS as error:
         rule = f"cannot take the samples: {error}"
         value = f"inputs {tuple(inputs.shape)}"
-        problem = Problem("model", rule, value, "Make model and data fit.")
+        problem = Problem("model", rule, value, "Make model and data fit together.")
         raise InputError(problem, "training") from error
     if (
         not isinstance(logits, torch.Tensor)
@@ -161,7 +161,9 @@ def _logits(
         if isinstance(logits, torch.Tensor):
             value = f"{tuple(logits.shape)}"
         rule = f"must give one row of logits for each sample, here ({len(samples)}, classes)"
-        refuse("model", rule, value, "Wrap it in a module that does.", "training")
+        refuse(
+            "model", rule, value, "Wrap the model in a module that does.", "training"
+        )
     return logits
 
 

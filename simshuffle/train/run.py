@@ -89,7 +89,7 @@ class Run(Spec):
                 scope = getattr(
                     self.exchange.exchange_schedule, "partner_scope", "place"
                 )
-                rule = f"is needed for partners of the same {scope}"
+                rule = f"is needed to find partners on the same {scope}"
                 refuse("cluster", rule, "none", "Name a machine, such as abci.", "run")
             return None
         return places_on(self.cluster, self.world_size)

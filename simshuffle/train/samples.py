@@ -109,7 +109,11 @@ def select_subset(
     if count > len(targets):
         rule = f"must not exceed the {len(targets)} training images"
         refuse(
-            "data.num_samples", rule, str(count), "Lower it, or leave it out.", "data"
+            "data.num_samples",
+            rule,
+            str(count),
+            "Lower num_samples, or leave it out.",
+            "data",
         )
     return split_samples(targets, count / len(targets), rng)[1]
 

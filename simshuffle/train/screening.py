@@ -195,10 +195,8 @@ def _momentum(model: nn.Module, argument: float | None) -> float:
             have none, and no argument is given; or the argument is 0.
     """
     if not batch_norm_layers(model):
-        remedy = (
-            "Nothing is to be screened: its ranks are alike, whatever the strategy."
-        )
-        rule = "must keep running statistics of batch norm, which alone differ from rank to rank"
+        remedy = "No screening is needed: ranks of this model are equal under every strategy."
+        rule = "must have batch norm with running statistics, since only these differ between ranks"
         refuse("model", rule, type(model).__name__, remedy, "screen")
     momentum = statistics_momentum(model) if argument is None else argument
     if not momentum:

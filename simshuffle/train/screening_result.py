@@ -88,14 +88,14 @@ class Screening:
         is_global = self.settings["strategy"] == GLOBAL.kind
         compared = self.settings[~is_global]
         if not len(compared):
-            return "Nothing is compared with global shuffle."
+            return "No strategy was compared with global shuffle."
         worst = compared.sort_values("loss_points").iloc[-1]
         worst_text = (
             f"{worst['strategy']} on {worst['world_size']} ranks,"
             f" {worst['loss_points']:.2f}"
         )
         above = int((compared[["loss_points", "high"]].max(axis=1) > tolerance).sum())
-        limits = "What weights lose because they were trained so is not in it."
+        limits = "The screening leaves out losses through weights that are trained with a strategy."
         global_shuffle = self.settings[is_global].set_index("world_size")
         global_divergence = compared["world_size"].map(
             global_shuffle["label_divergence"]
@@ -104,15 +104,16 @@ class Screening:
         if extra_divergence.max() > SHIFTED:
             row = compared.assign(extra=extra_divergence).sort_values("extra").iloc[-1]
             limits += (
-                f" Under {row['strategy']} on {row['world_size']} ranks these have other labels"
-                f" than the set ({row['label_divergence']:.2f} of 1 apart): trainings lost up to"
-                " fifty times what a screening of such shards said."
+                f" Under {row['strategy']} on {row['world_size']} ranks, labels of shards differ"
+                " from"
+                f" the set's (divergence {row['label_divergence']:.2f} of 1): trainings on such"
+                " shards lost up to fifty times what a screening said."
             )
         if not above:
             answer = f"No setting loses more than {tolerance:g} points through its statistics"
             return f"{answer} (most: {worst_text}). {limits}"
         return (
             f"{above} of {len(compared)} settings may lose more than {tolerance:g} points through"
-            f" their statistics (most: {worst_text}). Train these in a study before you rely on"
-            f" them. {limits}"
+            f" their statistics (most: {worst_text}). Train these settings in a study before you"
+            f" rely on them. {limits}"
         )

@@ -70,13 +70,13 @@ def repeat(folder: Path, meta: Meta) -> Request[Trainings]:
     device = str(meta["device"]).partition(":")[0]
     name = str(meta["study"])
     rule = ""
-    remedy = "again, and simshuffle compare the two folders."
+    remedy = "again, and compare both folders with simshuffle compare."
     if "own" in meta:
-        rule = "must name its network and data, and these were a program's own"
+        rule = "must name its network and data, but a program passed its own"
         remedy = f"Run that program {remedy}"
     elif "ranks" in meta:
-        rule = "must be trained on emulated ranks, and these were processes"
-        remedy = f"Train it with torchrun {remedy}"
+        rule = "must be trained on emulated ranks, but its ranks were processes"
+        remedy = f"Train the study with torchrun {remedy}"
     if rule:
         refuse("", rule, name, remedy, str(folder))
     find_device(device)

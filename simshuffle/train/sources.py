@@ -186,7 +186,9 @@ class DatasetSource:
             inputs = default_collate([array for array, _ in pairs])
         except (TypeError, RuntimeError) as error:
             rule = f"inputs must be tensors or arrays of one shape ({error})"
-            self._refuse(rule, kind, "Give it a transform, such as ToTensor().")
+            self._refuse(
+                rule, kind, "Give the dataset a transform, such as ToTensor()."
+            )
         if not isinstance(inputs, torch.Tensor):
             self._refuse(
                 "inputs must be one tensor or array each", kind, "Wrap the dataset."
@@ -271,7 +273,7 @@ def dataset_length(dataset: object, name: str, source: str = "training") -> int:
     if by_number and isinstance(dataset, Sized):
         return len(dataset)
     rule = "must be a map-style dataset, with __getitem__ and __len__"
-    refuse(name, rule, type(dataset).__name__, "Wrap it in one.", source)
+    refuse(name, rule, type(dataset).__name__, "Wrap the dataset in one.", source)
 
 
 def _whole_number(target: Any) -> int | None:

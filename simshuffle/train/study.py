@@ -57,7 +57,7 @@ def _seed_list(value: object) -> object:
         return list(range(value))
     seeds = value if isinstance(value, list) else []
     if not seeds or not all(type(seed) is int and seed >= 0 for seed in seeds):
-        rule = "must be a list of whole numbers from 0, or how many there are"
+        rule = "must be a list of whole numbers from 0, or the number of seeds"
         raise PydanticCustomError("seeds", rule)
     return value
 
@@ -218,7 +218,9 @@ def document(path: Path) -> dict[str, Any]:
         if len(documents) == 1:
             value = type(documents[0]).__name__
         remedy = "See studies/ for examples."
-        refuse("", "must hold the mapping of one study", value, remedy, str(path))
+        refuse(
+            "", "must hold one study, as a mapping of keys", value, remedy, str(path)
+        )
     return copy.deepcopy(documents[0])
 
 

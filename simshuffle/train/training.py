@@ -134,7 +134,7 @@ class Training(Spec):
     def _needs_sync(cls, value: int | None, info: ValidationInfo) -> int | None:
         """Refuse ``sync_ranks``, with an InputError, without batch norm over ranks."""
         if value is not None and info.data.get("batch_norm", "sync") != "sync":
-            remedy = "Use batch_norm: sync, or leave it out."
+            remedy = "Use batch_norm: sync, or leave sync_ranks out."
             refuse("", "needs batch_norm: sync", str(value), remedy, "training")
         return value
 
@@ -152,7 +152,7 @@ class Training(Spec):
             return self.batch_norm, 1
         group_size = self.sync_ranks or world_size
         if world_size % group_size:
-            remedy = f"Use a divisor of {world_size}, or leave it out, for all ranks."
+            remedy = f"Use a divisor of {world_size}, or leave sync_ranks out, for all ranks."
             rule = f"must divide the number of ranks, {world_size}"
             refuse("training.sync_ranks", rule, str(group_size), remedy, "training")
         return "per_rank" if group_size < world_size else "sync", group_size
@@ -348,7 +348,7 @@ def training_values(
             name,
             "is not used beside an optimizer",
             "both",
-            "Set it in the optimizer alone.",
+            "Set it only in the optimizer.",
         )
         for name in SGD_FIELDS
         if name in sgd_fields

@@ -163,7 +163,7 @@ def trace(written):
 def test_what_was_stored_comes_out_again(trace, written):
     _, said = written
     assert said[1:] == [
-        f"Epoch {n}: simulated again, the timeline as stored to the last bit." for n in (1, 2)
+        f"Epoch {n}: simulated again; the timeline as stored to the last bit." for n in (1, 2)
     ]
     assert trace[0]["otherData"]["world_size"] == RANKS
     assert len([name for name in names(trace[1]).values() if name.startswith("rank")]) == RANKS
@@ -319,7 +319,7 @@ def test_a_result_whose_timeline_is_another_is_refused(folder, tmp_path):
     slower = table.assign(start_s=1.001 * table["start_s"], end_s=1.001 * table["end_s"])
     tables = {**result.tables, "timeline": slower}
     other = replace(read_source(str(folder)), result=replace(result, tables=tables))
-    with pytest.raises(InputError, match=r"must simulate epoch 1 as it is stored"):
+    with pytest.raises(InputError, match=r"must simulate epoch 1 as the result stores it"):
         export(other, "perfetto", tmp_path / "a.json")
     assert not (tmp_path / "a.json").exists()
     said = export(other, "perfetto", tmp_path / "a.json", messages="none")
@@ -404,7 +404,7 @@ def test_a_window_is_shown_as_what_it_is(tmp_path):
     shown = {e["args"]["iteration"] for e in of["X"] if e["cat"] == "iteration"}
     assert 8 <= len(shown) < 20
     assert f"{len(shown)} of 60 iterations" in said[1]
-    assert "stand for those left out" in said[1]
+    assert "stand for the others" in said[1]
 
 
 def test_names_are_text_and_nothing_else(tmp_path, folder):
@@ -437,7 +437,7 @@ def refused(capsys, *arguments):
         (["--ranks", "0,8"], "must be ranks from 0 to 7"),
         (["--ranks", "slow"], "Did you mean 'slowest'?"),
         (["--messages", "some"], "must be chosen or none"),
-        (["--set", "world_size=4"], "cannot be changed of a result"),
+        (["--set", "world_size=4"], "cannot be set for a result"),
         (["--out", "missing/t.json"], "must be in a folder that is there"),
     ],
 )

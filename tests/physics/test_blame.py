@@ -51,7 +51,7 @@ def test_what_goes_with_one_rank_stage_or_kind():
     assert kinds["grads-reduce-scatter"] == pytest.approx(0, abs=1e-9)
     assert kinds["forward send and receive"] == pytest.approx(0, abs=1e-9)
     assert found.rows("rank")[0].name == "3"
-    assert "if rank 3 alone were not, 2.25 s less" in found.verdict()
+    assert "if only rank 3 were not slow, 2.25 s less" in found.verdict()
 
 
 def test_equal_ranks_are_not_slow():
@@ -190,7 +190,7 @@ def test_whatever_frameworks_call_it_the_slow_rank_is_named(compute, collective)
     assert found.step_s == pytest.approx(2.2)
     assert found.ideal_s == pytest.approx(1.4125)
     assert found.rows("rank")[0].name == "5"
-    assert "if rank 5 alone were not, 0.787 s less" in found.verdict()
+    assert "if only rank 5 were not slow, 0.787 s less" in found.verdict()
 
 
 def test_rounding_of_times_since_1970_is_no_difference():
@@ -235,7 +235,7 @@ def test_a_timer_that_holds_others_is_left_out_by_name():
     assert found.step_s == pytest.approx(6.3)
     assert found.ideal_s == pytest.approx(1.225 + 2.45 + 0.5 + 0.1)
     assert found.rows("rank")[0].name == "2"
-    text = "Left out: backward-compute (all of it is bwd-allreduce, bwd-inner)."
+    text = "Left out: backward-compute (consists of bwd-allreduce, bwd-inner)."
     assert text in found.notes
 
 

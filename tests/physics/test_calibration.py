@@ -2,6 +2,7 @@
 often as they say."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -120,7 +121,7 @@ def test_without_a_run_inside_a_host_all_steps_get_their_mean_latency():
     mean = (2 * 9e-6 + 12 * 3e-6) / 14
     for side in ("intra", "inter"):
         assert values[f"{PREFIX}.{side}_host_latency"].value == pytest.approx(mean, rel=1e-9)
-        assert "cannot tell" in values[f"{PREFIX}.{side}_host_latency"].note
+        assert "do not tell" in values[f"{PREFIX}.{side}_host_latency"].note
 
 
 def test_a_bandwidth_that_depends_on_the_size_becomes_a_curve_that_gives_the_times_back():
@@ -387,10 +388,49 @@ def test_runs_that_wait_for_samples_are_left_out_and_tell_the_rate_of_opens():
         {102e6: 9e9, 679e6: 6e9}
     )
     assert values["cluster.parallel_file_system.open_rate"].value == pytest.approx(20_000)
-    assert any("hungry on 16 GPUs: waits for samples" in note for note in result.notes)
+    assert any("hungry on 16 GPUs: the run waits for samples" in note for note in result.notes)
     fewer = fit_epoch_log(rows, rows["ranks"] <= 8, NETWORKS, 4, "steady")
     assert "cluster.parallel_file_system.open_rate" not in found(fewer)
     assert found(fewer)["rate of samples of runs that wait for them"].value == pytest.approx(20_000)
+
+
+def test_runs_of_as_many_gpus_on_other_hosts_are_fitted_apart():
+    """8 GPUs of one host have 20 GB/s, two of each of four hosts 6: an iteration of t(1) = 0.26 s
+    takes 2 (7/8) 679 MB / B more, whatever the order of the log."""
+    bus = 2 * 7 / 8 * 679e6
+    seconds = {4: 0.26 + bus / 6e9, 1: 0.26 + bus / 20e9}
+    how = {"count": 99, "model": "big", "batch": 32}
+    rows = [iteration(e, 1, 0.26, epoch=e, hosts=1, **how) for e in range(2, 6)]
+    for epoch in range(2, 6):
+        rows += [
+            iteration(10 * epoch + hosts, 8, seconds[hosts], epoch=epoch, hosts=hosts, **how)
+            for hosts in seconds
+        ]
+    rows = measurements_table(rows)
+    result = fit_epoch_log(rows, used(rows), {"big": NETWORKS["big"]}, 4, "steady")
+    values = found(result)
+    assert values[f"{PREFIX}.intra_host_bus_bandwidth"].value == pytest.approx(20e9)
+    assert values[f"{PREFIX}.inter_host_bus_bandwidth"].value == pytest.approx(6e9)
+    assert pd.concat(result.residuals)["relative"].abs().max() < 1e-9
+
+
+def test_several_batches_on_one_gpu_are_noted_once_with_the_one_that_is_taken():
+    how = {"count": 99, "model": "big"}
+    rows = [
+        iteration(e, 1, 0.01 * batch, epoch=e, batch=batch, **how)
+        for batch in (8, 16, 32)
+        for e in range(2, 6)
+    ]
+    table = measurements_table(rows)
+    result = fit_epoch_log(table, used(table), {"big": NETWORKS["big"]}, 4, "steady")
+    (note,) = (note for note in result.notes if "several batch sizes" in note)
+    assert note.endswith("32.")
+    # 5 ms of the update are more than 4 ms: no step times, and so no batch of theirs
+    short = measurements_table(
+        replace(row, seconds=0.004) if row.batch == 32 else row for row in rows
+    )
+    result = fit_epoch_log(short, used(short), {"big": NETWORKS["big"]}, 4, "steady")
+    assert not any("several batch sizes" in note for note in result.notes)
 
 
 def test_held_out_scales_are_predicted():

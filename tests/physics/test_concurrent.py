@@ -104,5 +104,5 @@ def test_quantities_of_the_epochs_of_a_job():
 def test_an_epoch_that_is_not_there_is_refused(name):
     with pytest.raises(InputError, match="epoch 1 to 2"):
         epoch_quantity(name, [1.0, 2.0])
-    with pytest.raises(InputError, match="needs a second one"):
+    with pytest.raises(InputError, match="needs two epochs"):
         epoch_quantity("steady epoch", [1.0])

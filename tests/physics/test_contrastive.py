@@ -232,7 +232,7 @@ def test_a_batch_of_one_and_importance_and_another_loss_are_refused():
     with pytest.raises(InputError, match=r"exchange.*cannot go by importance"):
         emulation(training(), strategy=pair)
     values = {"strategy": LOCAL, "world_size": 2, "training": training()}
-    with pytest.raises(InputError, match=r"training\.loss.*a loss of your own"):
+    with pytest.raises(InputError, match=r"training\.loss.*your own loss"):
         Emulation(network(), source(), augmentation=IMAGE, loss=nn.CrossEntropyLoss(), **values)
     with pytest.raises(InputError, match=r"training\.loss.*these data have none"):
         Emulation(network(), source(), **values)

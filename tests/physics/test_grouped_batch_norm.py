@@ -33,7 +33,7 @@ VARIANTS = {
     "slow": {"momentum": 0.01, "eps": 1e-3},
     "cumulative": {"momentum": None},
     "without scale": {"affine": False},
-    "without running statistics": {"track_running_stats": False},
+    "no running statistics": {"track_running_stats": False},
 }
 
 

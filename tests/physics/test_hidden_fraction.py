@@ -143,6 +143,17 @@ def test_without_room_for_a_second_simulation_the_interval_grows_with_the_distan
     assert (border.low, border.high) == (615, 845)  # half of the distance of 230
 
 
+@pytest.mark.parametrize(("noise", "low"), [(0.0, 550), (0.4, 405)])
+def test_all_samples_are_hidden_for_sure_only_where_as_many_were_simulated(noise, low):
+    """500 add 0.5 s, and 600 would add less than is allowed. Half of the distance of 100 may be
+    off; if 500 may add 0.9 s, 500 x 0.73 / 0.9 = 405.6 are all that is sure."""
+    border = approach_border(
+        lambda n: ExchangePoint(1e-3 * n, noise), 0.73, 600, 500, affordable=lambda n: False
+    )
+    assert border.samples == 600
+    assert (border.low, border.high) == (low, 600)
+
+
 def test_a_wire_that_fits_into_an_iteration_is_hidden_whole():
     limit, _ = found(small(workload__exchange=exchange(), **MEMORY), 0.05)
     assert limit["samples"] == limit["samples_of_rank"] == 100

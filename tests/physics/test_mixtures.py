@@ -209,8 +209,8 @@ def test_the_study_says_what_an_epoch_has_of_each_source(capsys):
     assert main([*words.split(), "--workers", "1", "--batch-size", "4"]) == 0
     said = capsys.readouterr().out.replace("\n", " ")
     # 0.7 of 64 samples are 44 and the rest 20, of 32 in each source
-    assert "68.8% of a source asked for 70.0%, 12 rows again" in said
-    assert "31.2% of a source asked for 30.0%, 12 samples cut off" in said
+    assert "a source has 68.8% of the epoch (70.0% requested), 12 rows again" in said
+    assert "a source has 31.2% of the epoch (30.0% requested), 12 samples cut off" in said
 
 
 def test_ranks_of_nodes_that_had_their_epoch_begin_the_next_one_when_others_are_killed():

@@ -95,10 +95,24 @@ def test_a_limit_that_was_never_reached_is_known_from_below_only():
     # 500 kB in each 10 ms of waiting were there
     assert within(limit.estimate.low, 50e6, 1e-3)
     assert limit.estimate.value == limit.estimate.high == pytest.approx(100 * limit.estimate.low)
-    assert "up to 50 MB/s" in " ".join(fitted.host_notes)
+    assert "reached 50 MB/s" in " ".join(fitted.host_notes)
     # alone, a sample waits as long as it did
     store = scenario(SERVED.record(1)).cluster.store
     assert within(store.latency + 500e3 / store.bandwidth, 10e-3, 0.02)
+
+
+def test_nothing_is_measured_of_reading_where_no_fetch_was_recorded(tmp_path):
+    record = SERVED.record(1)
+    rows = record.rows[record.rows["operation"].isin(["wait", "step"])]
+    record = replace(record, rows=rows.reset_index(drop=True))
+    fragment = tmp_path / "probe.yaml"
+    fragment.write_text("values:\n  cluster.parallel_file_system.read_bandwidth: 100 MB/s\n")
+    for include in ([], [fragment]):
+        fitted = fit(record, include)
+        assert not [of.key for of in fitted.values if of.key.startswith("cluster.object_store")]
+        assert not any("Readers" in note for note in fitted.host_notes)
+        store = from_dict(fitted.on(1), "fitted").cluster.store
+        assert (store.latency, store.bandwidth, store.connection_bandwidth) == (0.0, 1e15, 1e15)
 
 
 def test_a_limit_that_was_measured_otherwise_splits_the_wait(tmp_path):

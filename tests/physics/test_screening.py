@@ -142,12 +142,15 @@ def test_the_verdict_names_the_worst():
     assert "local_shuffle on 24 ranks, 0.90" in found.verdict(0.5)
     assert "labels" not in found.verdict(0.5)
     table.loc[2, "label_divergence"] = 0.31
-    assert "Under other on 24 ranks these have other labels than the set (0.31" in found.verdict()
+    assert (
+        "Under other on 24 ranks, labels of shards differ from the set's (divergence 0.31"
+        in found.verdict()
+    )
 
 
 def test_a_network_without_batch_norm_is_refused():
     net = nn.Sequential(nn.Linear(6, CLASSES))
-    with pytest.raises(InputError, match="running statistics of batch norm") as error:
+    with pytest.raises(InputError, match="batch norm with running statistics") as error:
         screen(net, data(8, 0), data(8, 1), world_size=2, progress=False)
     assert error.value.problems[0].path == "model"
     assert error.value.problems[0].remedy

@@ -203,7 +203,7 @@ def test_groups_that_cannot_be_are_refused():
         InputError,
         match=(
             r"training\.sync_ranks: must divide the number of ranks, 6; got 4\. Use a divisor of 6,"
-            r" or leave it out"
+            r" or leave sync_ranks out"
         ),
     ):
         emulation(groups_of(4), 6)
@@ -226,7 +226,7 @@ def test_what_mixes_groups_is_refused():
             return self.head(x - x.mean(0))
 
     how = groups_of(2)
-    with pytest.raises(InputError, match=r"must not depend on those of other groups of 2 ranks"):
+    with pytest.raises(InputError, match=r"must not depend on samples of other groups of 2 ranks"):
         Emulation(Centred(), source(48), strategy=LOCAL, world_size=6, training=how)
     Emulation(Centred(), source(48), strategy=LOCAL, world_size=2, training=how)
 

@@ -521,7 +521,7 @@ def test_the_claims_in_words():
         " less." in said
     )
     assert (
-        "ILag-Pair 0.3: IMPT 0 s against 2 s; accuracy less that of IS-Pair +0.0 ± 0.0 points: the"
+        "ILag-Pair 0.3: IMPT 0 s against 2 s; accuracy minus that of IS-Pair +0.0 ± 0.0 points: the"
         " same within 1 point." in said
     )
     assert "IS-Pair needs a smaller Q than IS: no." in said

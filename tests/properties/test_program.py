@@ -109,7 +109,7 @@ def test_what_has_no_messages_is_refused_with_a_remedy():
         make_program(small(), 1, 1)
     few = small(workload__exchange=PARTIAL.format(0.02))
     assert make_program(few, 1).iteration == 5
-    with pytest.raises(InputError, match="The nearest is 5"):
+    with pytest.raises(InputError, match="The nearest such iteration is 5"):
         make_program(few, 1, 2)
     with pytest.raises(InputError, match="nothing is sent in epoch 1"):
         make_program(small(world_size=1, workload__exchange=PARTIAL.format(0.02)), 1, 1)

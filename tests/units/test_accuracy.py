@@ -330,13 +330,13 @@ def test_the_report_says_what_was_found_and_what_was_not(study):
     assert "no difference between the two is found at M = 16 (" in text
     assert "No batch norm: no difference between the two is found at M = 16 (" in text
     assert (
-        "Batch norm per rank, M = 1024: partial local shuffle changes local shuffle's gap of -1"
+        "Batch norm per rank, M = 1024: partial local shuffle changes local shuffle's gap from -1"
         in text
     )
     verdict = text[text.index("Of these 9 comparisons") : text.index("half widths")]
     assert "better: " not in verdict
     assert "IS-Pair 0.7 at M = 1024" in verdict
-    assert "rank0: those of rank 0" in text
+    assert "rank0: statistics of rank 0" in text
 
 
 def test_a_study_without_anything_to_compare_still_has_a_report():
@@ -354,7 +354,7 @@ def test_the_report_names_momentum_and_mode_of_the_pass():
     }
     text = " ".join(join_report(details(tables, {"study": "new", "runs": runs})).split())
     assert "of each batch with momentum 0.03 or 0.1." in text
-    assert "runs before an epoch: in train mode it refreshes them from the old shard." in text
+    assert "in train mode it refreshes these statistics from the old shard." in text
 
 
 def test_a_report_on_networks_with_batch_norm_and_without_says_where_n_is_absent():

@@ -14,7 +14,7 @@ from scipy import stats
 from simshuffle import accuracy
 from simshuffle.errors import InputError
 from simshuffle.extensions.learning.accuracy import study
-from simshuffle.extensions.learning.accuracy.asked import repeat, request
+from simshuffle.extensions.learning.accuracy.asked import _main_layer_kind, repeat, request
 from simshuffle.extensions.learning.accuracy.cells import StatisticsSumCell
 from simshuffle.extensions.learning.accuracy.first import lines
 from simshuffle.extensions.learning.accuracy.remedies import closed_form_epoch
@@ -37,6 +37,7 @@ from simshuffle.studies.mechanisms.variants import WarmCell
 from simshuffle.study import engine
 from simshuffle.study.cell import Outcome
 from simshuffle.study.study import Result, fingerprint
+from simshuffle.workload.layers import INPUT, Layer, LayerList
 from tests.small import small
 
 SCREENING = json.loads((Path(__file__).parents[1] / "data" / "screening.json").read_text())
@@ -190,6 +191,27 @@ def test_what_a_network_normalises_by(model, norm, found):
         assert (len(asked.channels), sum(asked.channels)) == (53, 26_560)
 
 
+@pytest.mark.parametrize(
+    ("kinds", "counts"),
+    [
+        ({"conv": 53, "linear": 1}, "convolution"),
+        ({"conv": 1, "linear": 4}, "dense"),  # a stem alone makes no network of convolutions
+        ({"conv": 2, "linear": 2}, "convolution"),
+        ({"conv": 1, "attention": 12, "linear": 49}, "attention"),  # as vit_b_16
+        ({"linear": 1, "norm": 9}, "dense"),
+        ({"embedding": 2, "norm": 9}, ""),
+    ],
+)
+def test_the_layers_that_most_are_count_for_a_network(kinds, counts):
+    layers = tuple(
+        Layer(f"{kind}{index}", kind, (INPUT,), (4,), (4,))
+        for kind, number in kinds.items()
+        for index in range(number)
+    )
+    assert _main_layer_kind(LayerList("ours", layers, (4,))) == counts
+    assert _main_layer_kind(None) == ""
+
+
 # --------------------------------------------------------------------------- what is lost
 
 
@@ -241,6 +263,20 @@ def test_a_resnet_on_64_512_and_2048_ranks(quick):
     assert "nothing has to be done" in said
     assert "network resnet50" in said and "samples a rank 20,019, 2,503" in said
     assert "sorted by class" in said
+
+
+@pytest.mark.parametrize("model", [None, "never heard of"])
+def test_remedies_of_unknown_layers_say_which_costs_are_missing(model, quick, tmp_path):
+    """Pooling and summing in training have no cost then; recomputing has that of its passes."""
+    scenario = small(world_size=16, workload__dataset__num_samples=160, cluster__host__gpus=4)
+    options = {"screening": screening(tmp_path), "tolerance": 0.5, "model": model}
+    table = found(scenario, **options).tables["remedies"]
+    summing = table[table["kind"].isin({"pooled", "recomputed", "sync batch norm"})]
+    costs = summing.set_index("kind")["added_s"]
+    assert (costs["recomputed"] > 0).all()
+    known = model is None
+    assert costs.drop("recomputed").notna().all() == known
+    assert summing["note"].str.contains("layers are not known").all() != known
 
 
 def test_where_much_is_lost_the_quickest_remedy_that_is_enough(quick, tmp_path):
@@ -406,7 +442,7 @@ def test_world_sizes_that_are_given_take_the_place_of_those_that_are_swept(quick
 
 def test_a_network_of_which_nothing_is_known_is_not_silently_one_with_batch_norm(quick):
     said = " ".join(found(small(), model="ours").verdict())
-    assert "What ours normalises by is not known: batch norm is assumed." in said
+    assert "The norm of ours is not known: batch norm is assumed." in said
     assert "--norm layer" in said
     said = " ".join(found(small(), model="our-vit-huge").verdict())
     assert "assumed" not in said
@@ -503,8 +539,8 @@ def test_a_result_with_a_screening_is_asked_for_again_from_its_folder(quick, tmp
 
 def test_importances_of_every_epoch_anew_are_owned_up_to(quick):
     exchange = "importance_exchange:exchange_fraction=0.3"
-    assert "more is lost" in str(found(small(workload__exchange=exchange)))
-    assert "more is lost" not in str(found(small()))
+    assert "the loss is larger" in str(found(small(workload__exchange=exchange)))
+    assert "the loss is larger" not in str(found(small()))
 
 
 def test_a_function_gives_the_same(tmp_path):

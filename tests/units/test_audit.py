@@ -170,13 +170,19 @@ def test_a_sample_that_no_epoch_has_is_never_seen(capfd):
     assert found["resumes"][0]["batch_companions"] is None
 
 
+def test_ranks_that_are_named_twice_go_on_once(capfd):
+    found = audit(capfd, "--to", "1x1", "--to", "01x1", "--epochs", "1", kind="share", status=1)
+    assert [row["change"] for row in found["points"]] == ["1x2 to 1x1"]
+    assert found["wrong"] == 1
+
+
 def test_a_loader_that_refuses_says_why_and_one_that_ends_too(capfd):
     found = audit(capfd, "--to", "1x2", "--to", "2x2", kind="refuses", status=1)
     assert [row["outcome"] for row in found["resumes"]] == ["begins again", "refuses"]
     assert "ValueError: saved by other ranks" in found["resumes"][1]["says"]
     assert found["resumes"][1]["lost"] is None
     assert main(command("--to", "2x2", kind="refuses")) == 1
-    assert "-v shows it in full" in capfd.readouterr().out
+    assert "-v shows each error in full" in capfd.readouterr().out
     found = audit(capfd, "--to", "1x1", kind="dies", status=1)
     assert found["points"][0]["says"] == "exit status 3"
     # the state of one rank cannot be had
@@ -209,7 +215,7 @@ def test_a_loader_that_is_never_the_same_is_counted_within_one_run(capfd):
     assert row["lost"] == 0
     assert row["repeated"] >= 8
     assert main(command(kind="random")) == 1
-    assert "not repeatable: with the same seed two uninterrupted runs" in capfd.readouterr().out
+    assert "not repeatable: two uninterrupted runs with the same seed" in capfd.readouterr().out
 
 
 def test_what_such_a_loader_misses_anyway_is_not_lost():
@@ -245,9 +251,9 @@ def test_the_worst_of_drawn_points_is_shown_with_all_of_them(capfd):
     ("word", "lost", "twice", "continues", "said"),
     [
         # two later epochs of 24 samples have 12, 30 or 24 in reverse
-        ("half", 24, 0, "other", "Of the epochs after it 24 samples are lost."),
-        ("more", 0, 12, "other", "Of the epochs after it 12 come more than once."),
-        ("later", 0, 0, "permuted", "The epochs after it have their samples in another order"),
+        ("half", 24, 0, "other", "In later epochs 24 samples are lost."),
+        ("more", 0, 12, "other", "In later epochs 12 samples come more than once."),
+        ("later", 0, 0, "permuted", "Later epochs have their samples in another order"),
     ],
 )
 def test_epochs_after_the_broken_one_are_counted(word, lost, twice, continues, said, capfd):
@@ -258,7 +264,9 @@ def test_epochs_after_the_broken_one_are_counted(word, lost, twice, continues, s
     assert (row["lost_later"], row["twice_later"], row["continues"]) == (lost, twice, continues)
     assert "In the broken epoch nothing is lost" in row["says"]
     assert said in row["says"]
-    assert "What follows is what would have followed" not in row["says"]
+    assert (
+        "The samples that follow are the expected samples, in the expected order" not in row["says"]
+    )
 
 
 def test_a_run_that_went_on_is_killed_once_more(capfd):
@@ -275,7 +283,10 @@ def test_a_run_that_went_on_is_killed_once_more(capfd):
     # killed after 1 step, then 2 steps later: the state says 2 of the 3 that are done
     assert (point["second_lost"], point["second_twice"]) == (0, 4)
     assert found["wrong"] == 1
-    said = "Killed again in epoch 0, 2 steps after it went on or that epoch began, 4 come more than"
+    said = (
+        "After a second kill in epoch 0, 2 steps after the run went on or the epoch began, 4"
+        " samples"
+    )
     assert said in found["resumes"][0]["says"]
     (row,) = audit(capfd, **given, kind="right never-twice", status=1)["resumes"]
     assert "StateError: state(loader) raises ValueError: saved once" in row["says"]
@@ -284,8 +295,8 @@ def test_a_run_that_went_on_is_killed_once_more(capfd):
 def test_what_was_not_tried_is_said(capfd):
     assert main(command("--to", "1x2", "--epochs", "1", points=("--at", "5"))) == 0
     shown = " ".join(capfd.readouterr().out.split())
-    assert "refuses nothing; a second crash of a run was not tried (1 point" in shown
-    assert "No epoch after a broken one was run: --epochs 2 does." in shown
+    assert "always goes on; a second crash of a run was not tried (1 point" in shown
+    assert "No epoch after a broken epoch was run: --epochs 2 runs one." in shown
 
 
 # ------------------------------------------------------------------------------- the example
@@ -319,7 +330,10 @@ def test_a_result_folder_has_the_tables_that_are_printed(folder, capfd):
     assert "--out: holds another result" in capfd.readouterr().err
     assert main(command("--out", "out", "--force")) == 0
     shown = capfd.readouterr().out
-    assert "loader right loses, repeats and refuses nothing (1 point, 24 samples, seed 0)." in shown
+    assert (
+        "loader right loses and repeats no samples, and always goes on (1 point, 24 samples, seed"
+        " 0)." in shown
+    )
     assert "Tables: out" in shown
     assert main(["results", "show", "out"]) == 2
     assert "its tables are CSV files" in capfd.readouterr().err

@@ -22,7 +22,7 @@ def test_it_prints_at_most_a_screen_and_json(capsys):
     assert main(["study", "blame", str(TRACE)]) == 0
     text = capsys.readouterr().out
     assert len(text.splitlines()) < 40
-    assert text.rstrip().endswith("if rank 3 alone were not, 2.25 s less.")
+    assert text.rstrip().endswith("if only rank 3 were not slow, 2.25 s less.")
     assert main(["study", "blame", str(TRACE), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["slow_down"] == pytest.approx(9.7 / 8.2)
@@ -58,9 +58,12 @@ def test_parquet_and_the_names_of_the_artifact_are_read(capsys, tmp_path):
         (lambda table: table.assign(kind=None), "row 1: kind: must be the kind"),
         (lambda table: table[(table["rank"] != 3) | (table.step != 2)], "0 of rank 3 in step 2"),
         (lambda table: table.drop(index=0), "0 of rank 0 in step 1"),
-        (lambda table: table[table["rank"] != 3], "every stage must have as many ranks"),
-        (lambda table: table.assign(rank=0), "must be of one stage"),
-        (lambda table: table[table.kind != "forward-recv"], "forward-recv in the stage beside"),
+        (lambda table: table[table["rank"] != 3], "all stages must have equally many ranks"),
+        (lambda table: table.assign(rank=0), "must be in one stage"),
+        (
+            lambda table: table[table.kind != "forward-recv"],
+            "forward-recv in the neighbouring stage",
+        ),
         (lambda table: table[table.kind != "forward-compute"], "must have a forward-compute"),
     ],
 )
@@ -108,4 +111,4 @@ def test_a_timer_that_holds_several_others_and_more_is_refused(capsys, tmp_path)
     ]
     names = ["rank", "stage", "step", "kind", "start", "duration"]
     pd.DataFrame(rows, columns=names).to_csv(path, index=False)
-    assert "optimizer, of which 60% is none of copy, inner-step" in refused(capsys, path)
+    assert "optimizer, 60% of it outside copy, inner-step" in refused(capsys, path)

@@ -181,5 +181,5 @@ def test_nobody_is_acquitted_of_whom_no_timeline_is_kept():
     """A slow host cannot be seen where the timeline has some ranks alone."""
     nothing = BlamedEpoch("local @8", 2, 10.0, [], {}, ranks_known=False)
     assert "Nobody" not in nothing.verdict()
-    assert "cannot be told: --timeline full keeps all ranks" in nothing.verdict()
+    assert "or a host does: --timeline full keeps all ranks" in nothing.verdict()
     assert dataclasses.replace(nothing, ranks_known=True).verdict().startswith("Nobody is to blame")

@@ -150,7 +150,7 @@ def test_sizes_beyond_a_measured_curve_are_noted(capsys):
     words += ["1 kB,10 MB,1 GB", "--allreduce", f"inter_host_bus_bandwidth={curve}"]
     assert main(words) == 0
     told = capsys.readouterr().err
-    assert "inter_host_bus_bandwidth was measured from 1 MB to 100 MB; of 1 kB, 1 GB" in told
+    assert "inter_host_bus_bandwidth was measured from 1 MB to 100 MB. For 1 kB, 1 GB" in told
     assert main([*words, "--hosts", "1"]) == 0  # where it is not used
     assert "was measured" not in capsys.readouterr().err
 

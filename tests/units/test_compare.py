@@ -81,7 +81,7 @@ def test_a_key_that_differs_for_one_run_alone_names_it(tmp_path):
         0.4,
     )
     assert found.notes[0] == (
-        "Compared as most alike: 'partial-0.3 streamlined @4' with 'partial-0.4 streamlined"
+        "Compared because most alike: 'partial-0.3 streamlined @4' with 'partial-0.4 streamlined"
         " @4'. They differ in workload.exchange.exchange_fraction."
     )
 
@@ -108,7 +108,7 @@ def test_a_result_differs_from_itself_in_nothing(folders, capsys):
     assert (found.tables["seconds"]["difference"] == 0).all()
     assert main(["compare", folders["base"], folders["base"]]) == 0
     out = capsys.readouterr().out
-    assert "What was asked is the same." in out
+    assert "No inputs differ." in out
     assert "seconds: 22 of 22 values are the same, bit for bit." in out
     assert "GE+WU: gradient exchange (allreduce) and weight update" in out
 
@@ -118,9 +118,9 @@ def test_runs_at_other_world_sizes_are_matched_and_that_is_said(folders):
     assert list(found.asked["key"]) == ["world_size"]
     assert len(found.tables["seconds"]) == 22
     assert list(found.notes) == [
-        "Epochs differ in length, samples in iterations: A 160 in 4, B 160 in 8"
-        " (local @4, epoch 1); they have the same samples.",
-        "Compared as most alike: 'local @4' with 'local @2', 'partial-0.3 streamlined @4' with"
+        "Epochs differ in length (local @4, epoch 1): A has 160 samples in 4 iterations,"
+        " B 160 samples in 8 iterations; both train on the same number of samples.",
+        "Compared because most alike: 'local @4' with 'local @2', 'partial-0.3 streamlined @4' with"
         " 'partial-0.3 streamlined @2'. They differ in world_size.",
         NONE,
     ]
@@ -199,7 +199,7 @@ def test_a_difference_to_zero_is_empty_and_no_infinity(folders):
 def test_scenarios_are_compared_by_what_they_ask(capsys):
     assert main(["compare", "quickstart", "quickstart", "--to", "markdown"]) == 0
     out = capsys.readouterr().out
-    assert "What was asked is the same." in out
+    assert "No inputs differ." in out
     assert "A scenario has no results" in out
 
 
@@ -257,7 +257,7 @@ def test_results_without_a_run_in_common_are_not_called_the_same(folders, tmp_pa
     assert asked.loc["workload.exchange.kind", "b"] == "partial_local_shuffle"
     names = {"partial-0.3 streamlined @4": "partial-0.3 streamlined @2"}
     assert found.runs == names
-    assert "seconds of an epoch do not tell which is faster" in found.notes[0]
+    assert "compare samples/s, not the seconds of an epoch" in found.notes[0]
     rates = found.tables["rates"].set_index(["run", "epoch", "measure"])
     (run_,) = names
     assert tuple(rates.loc[(run_, 2, "samples"), ["a", "b"]]) == (160, 320)
@@ -268,8 +268,9 @@ def test_results_without_a_run_in_common_are_not_called_the_same(folders, tmp_pa
         assert rates.loc[(run_, 2, "samples_per_s"), letter] == pytest.approx(wanted, rel=1e-12)
     assert main(["compare", folders["base"], other]) == 0
     text = capsys.readouterr().out
-    assert "What was asked is the same" not in text
-    places = [text.index(part) for part in ("What was asked", "Rates:", "Seconds:", "fingerprint")]
+    assert "No inputs differ" not in text
+    parts = ("Inputs that differ", "Rates:", "Seconds:", "fingerprint")
+    places = [text.index(part) for part in parts]
     assert places == sorted(places)
     assert main(["compare", folders["base"], other, "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
@@ -321,7 +322,7 @@ def test_labels_of_sweeps_are_matched_by_strategy(tmp_path):
     exchange = {"workload__exchange": BOTH[1]}
     found = compare(*(swept(tmp_path / name, [int(name)], **exchange) for name in "24"))
     assert list(found.asked["key"]) == ["sweep.world_size"]
-    (pair,) = [note for note in found.notes if note.startswith("Compared as")]
+    (pair,) = [note for note in found.notes if note.startswith("Compared because")]
     assert "'partial-0.3 streamlined @2' with 'partial-0.3 streamlined @4'" in pair
     assert set(found.tables) == {"rates", "seconds"}
 
@@ -345,7 +346,7 @@ def test_the_epoch_leads_with_its_interval_and_no_schedule_that_all_share(tmp_pa
     base = small(**{**SIZE, "workload__exchange": BOTH[1]})
     sides = [read_side(run(base.with_values({"seed": seed}), seeds=2)) for seed in (0, 7)]
     text = str(compare(*sides))
-    assert text.index("Last epoch of partial-0.3 @4: A ") < text.index("What was asked")
+    assert text.index("Last epoch of partial-0.3 @4: A ") < text.index("Inputs that differ")
     assert "streamlined" not in text
     a, b = re.findall(r"2 +epoch +([\d.]+ ± [\d.]+) +([\d.]+ ± [\d.]+) ", text)[0]
     assert f"A {a} s, B {b} s" in text

@@ -140,7 +140,7 @@ def test_equal_sizes_hide_what_packets_cost_in_staged_shifts_and_that_is_said():
         (said[jitter],) = text.size_notes(result.tables, result.meta)
     assert ratios[0.0] == pytest.approx(1.0, abs=0.01)
     assert ratios[0.1] > 1.05
-    assert "up to 10 % larger or smaller, drawn by the seed" in said[0.1]
+    assert "vary by up to 10 %, drawn by the seed" in said[0.1]
     assert "All samples have one size" in said[0.0] and "--jitter 0.1" in said[0.0]
     fluid = of_shifts(network=("fluid",))
     assert list(text.size_notes(fluid.tables, fluid.meta)) == []
@@ -230,16 +230,16 @@ SELDOM = {A: [1.0] * 10, B: [2.0] * 8 + [0.5] * 2}
         ({FULL: SURE, PACKET: OTHER}, "a", "unstable", "fluid and packet disagree"),
         (
             {FULL: SELDOM, PACKET: OFTEN},
-            *("a", "unstable", "holds in 80 % of the seeds (fluid)"),
+            *("a", "unstable", "holds in only 80 % of the seeds (fluid)"),
         ),
         (
             {FULL: OTHER, SHORT: SURE, ("short", "packet"): SURE},
-            *("b", "unstable", "the shortened bytes give another winner"),
+            *("b", "unstable", "the first samples alone give another winner"),
         ),
         ({FULL: SURE}, "a", "unchecked", "not compared by the packet model"),
         (
             {FULL: {A: [1], B: [2]}, PACKET: {A: [1], B: [3]}},
-            *("a", "unchecked", "fluid: one seed, which says nothing of chance"),
+            *("a", "unchecked", "fluid: one seed, which does not show chance"),
         ),
     ],
 )
@@ -432,7 +432,7 @@ def test_all_to_all_is_left_out_where_its_messages_are_too_many_packets():
     times = found["times"]
     assert "all_to_all" not in set(times.query("model == 'packet'")["pattern"])
     assert set(times.query("pattern == 'all_to_all'")["bytes_set"]) == {"full"}
-    assert any("needs --packets 56 at least" in line for line in text.notes(found, COUNTED))
+    assert any("needs --packets 56 or more" in line for line in text.notes(found, COUNTED))
 
 
 @pytest.mark.parametrize(
@@ -556,7 +556,7 @@ def test_the_verdict_says_for_which_routings_it_holds(routed, tables):
     judged = {**tables, "verdicts": verdicts(comparisons(tables["times"]))}
     assert list(details.routing_lines(judged)) == ["Verdicts are for the routing d_mod_k."]
     said = [part for part in STUDY.details(routed) if isinstance(part, str)]
-    assert "Under all of d_mod_k, ecmp:queue_pairs=2, adaptive:" in said
+    assert "Under all routings (d_mod_k, ecmp:queue_pairs=2, adaptive):" in said
     practice = "random permutations, one message a sample, with a barrier"
     assert f"  16 ranks, all-to-all or {practice}: all-to-all is faster. HOLDS." in said
     # what was sent is said once for all of them
@@ -702,7 +702,7 @@ def test_patterns_models_and_world_sizes_are_chosen(tmp_path, capsys):
         4: ["xor", "pairing_topology"],
         6: ["pairing_topology"],
     }
-    assert "6 ranks: no xor, which needs a power of two." in capsys.readouterr().out
+    assert "6 ranks: xor is left out, as it needs a power of two." in capsys.readouterr().out
 
 
 def test_world_sizes_come_from_the_sweep_and_nothing_else_does():

@@ -8,6 +8,7 @@ import networkx as nx
 import pytest
 
 from simshuffle.errors import TopologyError
+from simshuffle.extensions.interop.fabrics.reading import read_fabric
 from simshuffle.fabric.topology import Custom, custom
 from simshuffle.fabric.topology.graph import graph_problems
 
@@ -65,6 +66,13 @@ def test_the_files_that_the_others_are_made_from_are_valid(tmp_path):
         graph = graph_of(tmp_path, content, name)
         assert list(graph) == ["s", "h"] and graph.size() == 1
         assert graph_problems(graph, "") == []
+
+
+@pytest.mark.parametrize("name", ["net.GRAPHML", "net.GraphML", "NET.XML", "net.JSON"])
+def test_capitals_in_a_suffix_name_the_same_format(name, tmp_path):
+    content = nodelink() if name.endswith("JSON") else graphml()
+    assert list(graph_of(tmp_path, content, name)) == ["s", "h"]
+    assert [node.name for node in read_fabric(tmp_path / name).nodes] == ["s", "h"]
 
 
 def test_entities_are_not_read_from_other_files(tmp_path):

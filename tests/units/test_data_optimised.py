@@ -373,12 +373,14 @@ def test_without_a_run_there_is_a_result_and_without_the_filter_there_is_none(do
     assert set(runs.loc["lost", "subset"]) == {"network"}
     assert set(runs.loc["lost", "message"]) == {"killed"}
     assert len(runs.loc["done"]) == 10
-    with pytest.raises(SimulationError, match=r"network that filters was lost[\s\S]*killed"):
+    with pytest.raises(SimulationError, match=r"network of the filter was lost[\s\S]*killed"):
         engine.run(STUDY, request(whole()), _Losing("mlp_s1"), Disk(tmp_path / "other"))
 
 
 def test_a_filter_that_leaves_too_few_says_what_others_leave_out(done):
     folder, _, _ = done
     few = whole(clustering={"eps": 0.001, "eps_table": [8.0]})
-    with pytest.raises(InputError, match=r"must leave samples[\s\S]*100 % at 0.001, [\d.]+ % at 8"):
+    with pytest.raises(
+        InputError, match=r"must leave samples[\s\S]*100 % at eps 0.001, [\d.]+ % at eps 8"
+    ):
         engine.run(STUDY, request(few), SerialExecutor(), Disk(folder.parent / ".cells"))

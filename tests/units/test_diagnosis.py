@@ -173,7 +173,7 @@ def turns(batches: int, wait: float, step: float, of: str = "") -> Record:
 def test_a_record_without_workers_says_that_it_cannot_tell():
     found = diagnose(turns(100, 0.4, 0.1))
     assert (found.causes, found.remedies) == ([], [])
-    assert found.verdict().endswith("why, this record cannot tell.")
+    assert found.verdict().endswith("this record cannot tell why.")
     assert any("was not recorded" in note for note in found.notes)
     assert found.loop.waited_s == pytest.approx(99 * 0.4)
     assert diagnose(turns(100, 0.001, 0.1)).verdict().startswith("Healthy: ")
@@ -248,7 +248,7 @@ def test_batches_that_are_not_whole_are_left_out_and_other_loaders_are_named():
     assert found.loop.batches == 2 * 96 - 2  # the first and the last
     assert found.causes[0].name == "opens"
     assert "Loops over other loaders took 2 s; they are left out." in found.notes
-    assert "1 batches were made unseen: they are taken as the median." in found.notes
+    assert "The loading of 1 batches was not recorded: the median stands for it." in found.notes
 
 
 def test_what_is_kept_is_what_was_found():

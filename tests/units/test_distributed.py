@@ -428,7 +428,7 @@ def test_verify_names_what_is_missing_twice_there_and_damaged_on_all_ranks(three
         (no_room, "error", "the shards of 3 ranks must fit on host:1"),
         (forgotten, "fresh", "importance: must be measured for epoch 1; got none on rank 1"),
         (forgotten, "lagging", "of all samples of epoch 1 must be recorded"),
-        (unlike, "sampler", "loader: must give what is scheduled"),
+        (unlike, "sampler", "loader: must use the sampler of the scheduler"),
         (unlike, "left", "cannot be scheduled while another one is under way"),
         (unlike, "mean", "loss: must be one number for each sample, shape (n,)"),
     ],
@@ -490,7 +490,7 @@ def test_the_loop_gives_what_the_authors_calls_give_to_the_last_bit(three, name)
 
 def test_loaders_that_differ_are_warned_of_once_and_on_rank_0_alone(three):
     first, *others = of(three, unlike)
-    assert first["larger"] == ["batch_size is 8 in the loader, 4 in the scheduler: make them alike"]
+    assert first["larger"] == ["batch_size is 8 in the loader, 4 in the scheduler: make both equal"]
     assert first["only once"] == first["same"] == first["whole"] == []
     (told,) = first["smaller"]
     assert "batch_size is 2 in the loader, 4" in told
@@ -849,7 +849,7 @@ def test_what_is_wrong_with_shards():
         "misplaced: 1 (on rank 1 instead of 0), 2 (on rank 0 instead of 1)"
     ]
     assert faults([np.array([0, 1, 9]), np.array([2])], owner) == [
-        "no samples of the data set, on rank 0: 9",
+        "not in the data set, but on rank 0: 9",
         "missing: 3 (should be on rank 1)",
     ]
 

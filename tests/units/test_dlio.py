@@ -261,7 +261,7 @@ def test_steps_that_end_an_epoch_are_all_that_it_reads(tmp_path, epochs, named):
     assert scenario.workload.iterations(scenario.world_size) == 20
     assert scenario.epochs == 1
     (note,) = notes
-    assert ("stands for the 3" in note) == named
+    assert ("stands for all 3" in note) == named
     all_of_them = changed(ONE_SAMPLE_A_FILE, train__total_training_steps=-1)
     assert scenario_of(tmp_path, all_of_them)[0].workload.dataset.num_samples == 7200
 
@@ -298,5 +298,5 @@ def test_readers_are_compared_with_the_cores_of_a_named_machine(tmp_path):
     path = written(tmp_path, plain)
     _, warnings = write_drafts(tmp_path / "mine", {"topology": "abci"}, path)
     (note,) = [text for text in warnings if "takes a core" in text]
-    assert "the 40 cores" in note
+    assert "a host has 40 cores" in note
     assert "its 44 readers" in note

@@ -108,7 +108,7 @@ def test_remedies_are_tried_beside_the_script_as_it_is(folder, capfd):
     doctor("--try", "1", "--", *TRAIN)
     shown, told = capfd.readouterr()
     assert "up to 3 times more, each for 60 s of steps. It may overwrite what it wrote." in told
-    assert "The script runs 3 times more, some 3 min in all." in told
+    assert "The script runs 3 times more, about 3 min in all." in told
     assert re.findall(r"Trying: (.*)\.\n", told) == [
         trying.UNCHANGED,
         "4 workers, not 2",

@@ -146,7 +146,7 @@ except KeyboardInterrupt:
     ended, said = run(text, rows)
     thread.join()
     assert (ended.status, ended.signal_number) == (7, signal.SIGINT)
-    assert said == ["Interrupted: waiting for the script. Once more ends it."]
+    assert said == ["Interrupted: waiting for the script. Press Ctrl-C once more to end it."]
 
 
 def test_the_second_interrupt_ends_a_script_that_holds_on(rows, monkeypatch):

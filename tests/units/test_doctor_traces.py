@@ -77,10 +77,10 @@ PID = b"\x12\x07\x0a\x03pid\x48\x07"
 @pytest.mark.parametrize(
     ("metadata", "said"),
     [
-        (SCHEMA, "names no version of Chakra's schema, but schema 1.0.1 as an attribute: read as"),
-        (PID + SCHEMA, "but schema 1.0.1 as an attribute: read as 0.0.4"),
-        (PID, "It names no version of Chakra's schema: read as 0.0.4."),
-        (b"", "It names no version of Chakra's schema: read as 0.0.4."),
+        (SCHEMA, "names no version of Chakra's schema, but schema 1.0.1 as an attribute: it is"),
+        (PID + SCHEMA, "but schema 1.0.1 as an attribute: it is read as 0.0.4"),
+        (PID, "The trace names no version of Chakra's schema: it is read as 0.0.4."),
+        (b"", "The trace names no version of Chakra's schema: it is read as 0.0.4."),
     ],
 )
 def test_a_trace_of_chakra_that_names_no_version_is_read_and_says_so(metadata, said, tmp_path):

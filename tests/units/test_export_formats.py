@@ -497,10 +497,10 @@ def test_htsim_makes_the_same_tree_of_its_file(keys):
     ("keys", "why"),
     [
         ({"levels": 1, "taper": 1}, "has 1 levels"),
-        ({"hosts": 14}, "14 hosts, and room for 16"),
+        ({"hosts": 14}, "14 hosts, but room for 16"),
         ({"rails": 2}, "hosts have 2 links"),
         ({"arity": 6, "taper": 1.5}, "taper is 6:4"),
-        ({"link_bandwidth": "12.55 GB/s"}, "not whole in Gbit/s"),
+        ({"link_bandwidth": "12.55 GB/s"}, "not a whole number of Gbit/s"),
         ({"arity": 68, "taper": 2, "hosts": 136}, "switches of 102 ports"),
     ],
     ids=lambda value: str(value)[:20],
@@ -558,5 +558,5 @@ def test_the_verb_writes_what_topology_export_writes_and_import_reads(here):
 
 def test_a_trace_with_storage_is_said_not_to_be_for_astra_sim(here, capsys):
     assert main([*COMMAND, "--to", "chakra-storage", "--out", "traces"]) == 0
-    assert "which ASTRA-sim refuses: it takes --to chakra" in capsys.readouterr().err
+    assert "for ASTRA-sim, use --to chakra" in capsys.readouterr().err
     assert len(list((here / "traces").glob("*.et"))) == 8

@@ -97,7 +97,7 @@ def test_a_cable_that_one_end_names_is_read():
     text = "\n".join(line for line in rack_text().split("\n") if not line.startswith(CABLE))
     fabric = fabric_of(text, "x", FabricSupplement())
     assert same_network(fabric, read_fabric(RACK))
-    assert fabric.warnings == ["cables that one end alone names: 1, such as spine1 port 1"]
+    assert fabric.warnings == ["cables that only one end names: 1, such as spine1 port 1"]
 
 
 @pytest.mark.parametrize("ports", [(10, 10), (10, 11)], ids=["a plug", "a cable"])

@@ -126,15 +126,15 @@ def test_what_is_left_out_is_said():
     told = "\n".join(fabric.left_out)
     assert "aggregation nodes of switches: 2" in told
     assert "names no host: 1, such as 'MT4123 ConnectX6 Mellanox Technologies'" in told
-    assert "another number of adapter ports than 2: 1 (login)" in told
+    assert "hosts that do not have 2 adapter ports: 1 (login)" in told
 
 
 def test_a_slow_cable_is_named_with_what_it_costs():
     (slow,) = read_fabric(RACK).slow_cables
     assert slow.factor == 2
     assert str(slow) == (
-        "leaf2 port 9 to spine2 port 4: 2xHDR in place of 4xHDR; uniform traffic over it takes 2"
-        " times as long"
+        "leaf2 port 9 to spine2 port 4: 2xHDR instead of 4xHDR; uniform traffic over this cable"
+        " takes 2 times as long"
     )
 
 
@@ -210,7 +210,9 @@ def test_without_any_name_each_adapter_is_a_host():
     )
     fabric = fabric_of(text, "x", FabricSupplement())
     assert len(fabric.nodes_of_kind("host")) == 10
-    assert fabric.warnings == ["no adapter's description names a host: each is taken for one"]
+    assert fabric.warnings == [
+        "no adapter's description names a host, so each adapter counts as a host"
+    ]
 
 
 def test_a_switch_that_is_called_as_a_host_gets_another_name():
@@ -242,7 +244,7 @@ def test_no_part_of_a_file_is_taken_for_the_whole(tmp_path):
             continue
         fabric = fabric_of(text, "x", FabricSupplement())
         assert cabled(fabric) == whole
-        assert "adapters without a record of their own" in "\n".join(fabric.warnings)
+        assert "adapters without a record, read from" in "\n".join(fabric.warnings)
 
 
 @pytest.mark.parametrize("rate", ["4x12", "4xZDR", "0xHDR", ""])
@@ -404,7 +406,7 @@ def test_links_up_of_what_is_not_of_slurm_are_refused(name, tmp_path):
     text = texts.get(name) or (DATA / name).read_text()
     path = written(text, tmp_path, name)
     assert read_fabric(path).nodes
-    with pytest.raises(TopologyError, match="--links-up: is for a topology of Slurm; got"):
+    with pytest.raises(TopologyError, match="--links-up: is only for a topology of Slurm; got"):
         read_fabric(path, FabricSupplement(links_up=2))
 
 

@@ -299,11 +299,12 @@ def test_curves_that_lie_on_each_other_are_said_to_and_are_seen_as_rings():
     times = {"a": (4, 3, 2), "b": (4, 3, 2), "c": (4, 3, 2.04), "d": (4, 3, 1)}
     chart = scaling(times)
     assert chart.note.endswith(
-        "On each other: a, b and c (at most 2\u00a0% apart); a and d (at 67\u00a0% of the points)."
+        "Lines on top of each other: a, b and c (at most 2\u00a0% apart); a and d (at 67\u00a0% of"
+        " the points)."
     )
     assert [round(look.size, 1) for look in chart.looks.values()] == [7.8, 6.2, 4.6, 3]
     assert scaling({"a": (4, 3, 2), "b": (4, 3, 2)}).note.endswith(
-        "On each other: a and b (equal)."
+        "Lines on top of each other: a and b (equal)."
     )
     assert scaling({"a": (0, 0, 0), "b": (0, 0, 0)}).note.endswith("a and b (equal).")
     alone = scaling({"a": (4, 3, 2), "b": (3, 2, 1)})
@@ -312,7 +313,7 @@ def test_curves_that_lie_on_each_other_are_said_to_and_are_seen_as_rings():
 
 
 def test_a_figure_whose_axis_leaves_out_0_says_so():
-    assert "The axis leaves out 0." in scaling({"a": (1.00, 0.99, 0.98)}).note
+    assert "The axis does not begin at 0." in scaling({"a": (1.00, 0.99, 0.98)}).note
 
 
 def test_lines_of_a_legend_look_as_they_are_drawn():

@@ -120,7 +120,7 @@ def test_two_results_of_a_program_are_compared():
     a, b = simshuffle.run(scenario), simshuffle.run(scenario.with_values({"seed": 7}))
     found = simshuffle.compare(a, b)
     assert found.asked["key"].tolist() == ["seed"]
-    assert "What was asked" in str(found) and "<table" in found._repr_html_()
+    assert "Inputs that differ" in str(found) and "<table" in found._repr_html_()
     assert simshuffle.compare(scenario, b).asked["key"].tolist() == ["seed"]
 
 

@@ -141,7 +141,7 @@ def test_the_matrix_of_a_dgx_h100(tmp_path):
     }
     assert host.gpus[1].nearby_ports == ("mlx5_3",)
     assert [gpu.numa for gpu in host.gpus] == [*"00001111"]
-    assert "# of 12 network ports those below the root port of a GPU" in host.to_yaml()
+    assert "# of 12 network ports, those below the root port of a GPU" in host.to_yaml()
     assert read(matrix(tabs="   "), tmp_path) == host
 
 

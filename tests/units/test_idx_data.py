@@ -199,7 +199,9 @@ def test_folders_without_the_four_files_are_refused(tmp_path):
 def test_two_sets_in_one_folder_are_refused(tmp_path):
     write(tmp_path)
     (tmp_path / "emnist-digits-train-labels-idx1-ubyte").write_bytes(b"")
-    refused(record(tmp_path), "of train labels there are several files", "Give each set a folder")
+    refused(
+        record(tmp_path), "has several files of train labels", "Give each data set its own folder"
+    )
 
 
 @pytest.mark.parametrize("key", NAMES, ids="-".join)
@@ -248,12 +250,12 @@ def test_broken_gzip_files_are_refused(tmp_path):
     of = write(tmp_path, packed=tuple(NAMES))
     path = tmp_path / f"{NAMES['train', 'images']}.gz"
     whole = path.read_bytes()
-    says = f"{path.name} must be readable, and whole if it is compressed"
+    says = f"{path.name} must be readable, and complete if compressed"
     wrong_sum = whole[:-8] + bytes([whole[-8] ^ 1]) + whole[-7:]
     garbled = whole[:10] + b"\xff" * 20 + whole[30:]
     for content in (whole[:-9], whole[: len(whole) // 2], wrong_sum, garbled, whole + b"more"):
         path.write_bytes(content)
-        refused(record(tmp_path), says, "Take or make it again")
+        refused(record(tmp_path), says, "Take or make the file again")
     path.write_bytes(whole)
     assert len(record(tmp_path).load().train) == len(of["train", "images"])
 
@@ -289,9 +291,9 @@ def test_another_set_is_not_taken_for_fashion_mnist(tmp_path):
     write(tmp_path)
     problem = refused(
         FashionMnist(kind="fashion_mnist", path=str(tmp_path)),
-        "train-images-idx3-ubyte, not compressed, must have SHA-256 c59f468a",
+        "train-images-idx3-ubyte, uncompressed, must have the published SHA-256, c59f468a",
     )
-    assert "If this is another set, take kind: idx." in problem.remedy
+    assert "If this is another data set, use kind: idx." in problem.remedy
 
 
 def test_where_the_package_is_not_installed_the_remedy_names_it(tmp_path, monkeypatch):

@@ -123,6 +123,19 @@ def test_a_recorded_order_is_counted_as_the_one_that_was_drawn(toys, capsys):
     assert recorded == drawn
 
 
+def test_the_rows_of_a_recorded_order_may_stand_in_any_order(here, capsys):
+    """Rank 0 hands out sample 8 in both epochs, and so does rank 3 on the other node. The first
+    row counts, of rank 0, though the second epoch stands in the file from the last row on."""
+    table = table_of(Kept())
+    table.loc[
+        (table["rank"] == 3) & (table["worker"] == 1) & (table["position"] == 5), "sample"
+    ] = 8
+    found = checked(table, capsys)
+    epochs = [epoch for _, epoch in table.groupby("epoch")]
+    assert checked(pd.concat([epochs[0], epochs[1][::-1]]), capsys) == found
+    assert found["loaders"][0]["moves"] == 0.0
+
+
 def test_the_folder_of_a_recorded_order_stands_alone(here, capsys):
     table_of(Kept()).to_parquet("mine.parquet")
     assert main(["study", "loader", "--check", "mine.parquet", *SHAPE, "--out", "found"]) == 0

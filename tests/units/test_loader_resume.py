@@ -1,6 +1,7 @@
 """The verb loader with --resume-at: what it counts, how long it reads, what it says and refuses."""
 
 import json
+from dataclasses import replace
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -27,6 +28,7 @@ from simshuffle.workload.resuming.law import (
     ResumptionLaw,
     cut_into_batches,
 )
+from simshuffle.workload.resuming.own import SchedulerResume
 from simshuffle.workload.resuming.restart import Restart
 from tests.small import small
 from tests.toy_orders import handed_out
@@ -96,6 +98,7 @@ class Strict(Toy):
 
 
 LAWS = {"backwards": Backwards, "exact": Exact, "strict": Strict, "restart": Restart}
+LAWS |= {"own": SchedulerResume}
 
 
 REAL = resume.default_laws
@@ -164,6 +167,13 @@ def test_a_first_batch_is_one_worker_s(capsys):
     assert (row["requests"], row["read_s"]) == (16, exactly(4 * 0.101))
 
 
+def test_shards_that_are_read_again_are_those_of_ranks_that_are_gone(capsys):
+    """Of 4 ranks 2 go on: the other two had 16 of the 32 samples, each of which is a shard."""
+    words = ["--loader", "own:strategy=local_shuffle", "--shards", "32", "--shard-size", "100 kB"]
+    (row,) = resumed(capsys, *words)
+    assert (row["files"], row["requests"], row["nbytes"]) == (16, 16, 1_600_000)
+
+
 def test_hosts_meet_the_batches_of_all_their_ranks_in_turn():
     rows = Batches(np.array([0, 0, 0, 1, 1]), np.array([0, 0, 1, 0, 1]), np.arange(5))
     assert rows.sort_by_time().sample.tolist() == [0, 1, 3, 2, 4]
@@ -199,11 +209,14 @@ def test_a_loader_that_goes_on_is_right_and_one_that_refuses_is_not(capsys):
 
 def test_the_exit_status_is_of_those_that_are_named(capsys):
     assert main([*CRASH]) == 0
-    assert "1 of 2 go on" in capsys.readouterr().out
+    assert "1 of 2 resumed loaders lose nothing" in capsys.readouterr().out
     assert main([*CRASH, "--loader", "exact"]) == 0
     capsys.readouterr()
     assert main([*CRASH, "--loader", "exact", "--loader", "backwards"]) == 1
-    assert "Not as if nothing had happened: backwards." in capsys.readouterr().err
+    assert (
+        "These loaders do not resume as if nothing had happened: backwards."
+        in capsys.readouterr().err
+    )
 
 
 def test_to_is_a_format_too(capsys):
@@ -232,7 +245,7 @@ def test_what_pads_its_epochs_repeats_nothing():
 
 
 def test_a_function_of_python_names_its_argument():
-    with pytest.raises(InputError, match=r"from_: is written NODESxGPUS.* example from_=56x4\."):
+    with pytest.raises(InputError, match=r"from_: must be NODESxGPUS.* example from_=56x4\."):
         simshuffle.loader(resume_at=2, from_="2", progress=False)
 
 
@@ -309,7 +322,6 @@ def test_threads_of_a_worker_share_its_cable_however_few_requests_there_are():
     two workers: 1 + 40 ms. 32 requests are two on each thread: 2 + 40 ms."""
     scenario = small(
         world_size=1,
-        cluster__host__hcas=4,
         cluster__topology__link_bandwidth="1 GB/s",
         cluster__parallel_file_system__read_bandwidth="1 TB/s",
         cluster__parallel_file_system__open_rate="1 M/s",
@@ -317,7 +329,7 @@ def test_threads_of_a_worker_share_its_cable_however_few_requests_there_are():
         workload__exchange="global_shuffle:source=pfs",
         workload__loader={"workers": 2, "prefetch": 4, "threads": 8},
     )
-    costs = costs_of_scenario(scenario, 1)
+    costs = replace(costs_of_scenario(scenario, 1), host_byte_s=0.0)  # the host has HCAs enough
     seconds = [
         costs.least_seconds_evenly(requests, 80e6, Readers(1, 1, 2, 1)) for requests in (1, 4, 32)
     ]
@@ -337,6 +349,13 @@ def test_a_scenario_says_who_reads_and_from_what():
     assert (says["samples"], says["batch_size"], says["storage"]) == (800, 10, "file system")
     assert "file system" in str(result)
     assert [of["host_byte_s"] for of in asked["storages"]] == [exactly(1e-9), exactly(2e-9)]
+
+
+def test_a_store_beside_a_scenario_is_refused():
+    """What is read again comes from the storage of the scenario, so that the store says nothing."""
+    scenario = small(workload__exchange="global_shuffle:source=pfs")
+    with pytest.raises(InputError, match="store: has no effect with --resume-at and a scenario"):
+        simshuffle.loader(scenario, resume_at=3, store="s3:latency=9 s", progress=False)
 
 
 def test_caches_have_room_for_what_fewer_nodes_read():

@@ -186,7 +186,7 @@ def test_reads_as_slow_as_synced_writes_came_from_the_servers(tmp_path):
     limited as they were."""
     found, notes = values([ior("ior -w -r -F -e", write=900.0, read=1100.0)], tmp_path)
     assert found[READ] == pytest.approx(1100 * MIB)
-    assert "which ended with an fsync: they were taken" in notes
+    assert "these reads count, since they are at most" in notes
     assert READ not in values([ior("ior -F", write=900.0, read=1100.0)], tmp_path)[0]
 
 
@@ -198,8 +198,8 @@ def test_a_write_without_fsync_says_so(tmp_path):
         result = calibrate(tmp_path / name, storage="ssd")
         (write,) = (p for p in result.parameters if p.key == "cluster.ssd.write_bandwidth")
         told[name] = write.note
-    assert "written without -e" in told["ior.txt"]
-    assert "written without -e" not in told["synced.txt"]
+    assert "wrote without -e" in told["ior.txt"]
+    assert "wrote without -e" not in told["synced.txt"]
 
 
 def test_csv_of_ior_says_tasks_and_transfers_but_no_nodes(tmp_path):
@@ -267,7 +267,7 @@ def test_other_uses_of_files_are_left_out_by_name(name, tmp_path):
     for texts in ([bulk, other], [other, bulk], [bulk + other]):
         found, notes = values(texts, tmp_path)
         assert found[READ] == pytest.approx(104.8576e9)
-        assert "were left out, since those of 1 MiB, sequential, a file for each task" in notes
+        assert "were left out, since reads of 1 MiB, sequential, a file for each task" in notes
     assert values([other], tmp_path)[0][READ] == pytest.approx(10.48576e9)
 
 
@@ -281,7 +281,7 @@ def test_clients_on_fewer_hosts_do_not_lower_the_servers(tmp_path):
     assert found[READ] == pytest.approx(60000 * MIB)
     curve = dict(found["cluster.parallel_file_system.client_bandwidth"])
     assert curve == pytest.approx({1.0: 10000 * MIB, 8.0: 7500 * MIB})
-    assert "reads by 64 clients: the fastest were on 8 hosts" in notes
+    assert "reads by 64 clients: the fastest runs used 8 hosts" in notes
 
 
 def test_files_that_measured_the_same_and_differ_are_named(tmp_path):
@@ -290,7 +290,7 @@ def test_files_that_measured_the_same_and_differ_are_named(tmp_path):
         for read in (10000.0, 30000.0)
     ]
     notes = values(texts, tmp_path)[1]
-    assert "1.txt, 2.txt: the same read differs by a factor of 3 between files" in notes
+    assert "1.txt, 2.txt: the same read differs by a factor of 3 between these files" in notes
 
 
 @pytest.mark.parametrize(
@@ -363,6 +363,25 @@ def test_mdtest_without_a_head_takes_its_other_line_of_tasks_or_ranks(tmp_path):
     text = text.replace("64 tasks,", "All tasks,")
     assert "--ranks N" in refusal(text, tmp_path).remedy
     assert reading(text, tmp_path, ranks=16, hosts=2).rows[0].ranks == 16
+
+
+@pytest.mark.parametrize("files", ["{} tasks, {}000 files", "{} tasks, 1 file"])
+def test_a_series_of_mdtest_has_the_tasks_of_each_table(files, tmp_path):
+    """With -f 16 -l 64 -s 16 the first tasks alone work, on hosts that the file does not name."""
+    head, table = mdtest(command="mdtest -E -F -f 16 -l 64 -s 16 -e 3901").split(
+        "64 tasks, 64000 files"
+    )
+    rates = {16: "8000.000", 32: "14000.500", 48: "14000.400", 64: "14000.300"}
+    text = head + "".join(
+        files.format(tasks, tasks) + table.replace("14000.500", rate)
+        for tasks, rate in rates.items()
+    )
+    rows = reading(text, tmp_path).rows
+    assert [(row.ranks, row.rate) for row in rows] == [(n, float(r)) for n, r in rates.items()]
+    assert [math.isnan(row.hosts) for row in rows] == [True, True, True, False]
+    assert rows[3].hosts == 8
+    headless = text.replace("launched", "started")
+    assert [row.ranks for row in reading(headless, tmp_path).rows] == [*rates]
 
 
 def test_opens_of_files_of_other_sizes_are_left_out_by_name(tmp_path):
@@ -470,6 +489,21 @@ def test_the_collective_is_known_by_name_or_by_its_bandwidths(text, given, opera
     assert largest == 2**28 / (ranks if operation == "all_to_all" else 1)
 
 
+@pytest.mark.parametrize("bandwidth", ["nan", "-nan", "inf"])
+def test_a_bandwidth_that_is_no_finite_number_tells_nothing(bandwidth, tmp_path):
+    """The other rows tell the collective and the ranks, whichever row comes first."""
+    lines = nccl(listed=[0, 1, 2, 3]).split("\n")
+    row = next(index for index, line in enumerate(lines) if line.startswith("1048576 "))
+    cells = lines[row].split()
+    assert (len(cells), cells[8], cells[12]) == (13, "0", "0")
+    cells[6:8] = cells[10:12] = [bandwidth] * 2
+    lines[row] = " ".join(cells)
+    rows = reading("\n".join(lines), tmp_path, ranks=8).rows
+    assert {(row.operation, row.ranks) for row in rows} == {("all_reduce", 8)}
+    problem = refusal("\n".join(lines), tmp_path, ranks=6)
+    assert "1.75 times the bandwidth, as for 8 ranks" in problem.rule  # 2 x 7/8
+
+
 def test_times_of_the_first_versions_are_milliseconds(tmp_path):
     """NVIDIA/nccl, README of 1.3: 10,000,000 B in 1.628 are 6.14 GB/s, so the unit is the ms."""
     rows = reading((DIALECTS / "nccl-1.3.txt").read_text(), tmp_path).rows
@@ -523,4 +557,6 @@ def test_every_version_of_osu_is_read(name, tmp_path):
 
 
 def test_output_of_fio_names_what_helps(tmp_path):
-    assert "fio is not read" in refusal('{"fio version" : "fio-3.33"}\n', tmp_path).remedy
+    assert (
+        "does not read output of fio" in refusal('{"fio version" : "fio-3.33"}\n', tmp_path).remedy
+    )

@@ -114,7 +114,7 @@ def test_a_wizard_asks_what_was_not_given_and_asks_again_what_is_wrong(here, mon
     said = capsys.readouterr().err
     assert "Hosts" not in asked
     assert asked.count("Ports of a switch") == 2
-    assert "What the SSD reads" not in asked
+    assert "Read bandwidth of the SSD" not in asked
     assert "must be a whole number, at least 1" in said
     for question in questions_of("fat_tree"):
         if question.name not in {"hosts", "ssd_read", "ssd_write"}:
@@ -436,7 +436,7 @@ def test_names_stay_text_whatever_yaml_makes_of_them(name):
 def test_a_name_of_a_folder_is_refused(here, capsys):
     (here / "folder.yaml").mkdir()
     assert main(["new", "folder", *shlex.split(RESEARCHER)]) == 2
-    assert "must not be that of a folder" in capsys.readouterr().err
+    assert "must not be the path of a folder" in capsys.readouterr().err
     assert [path.name for path in here.iterdir()] == ["folder.yaml"]
 
 

@@ -276,8 +276,8 @@ def test_where_nothing_fits_the_least_too_large_is_named():
     says = {**SAYS, "budget_nbytes": 4.0 * GIB}
     said = list(text.verdict(best, says))
     assert said[1] == (
-        "On 2 GPUs nothing fits: filter takes least memory, 5 GiB a GPU, 1 GiB too much. From 4"
-        " GPUs on something fits."
+        "On 2 GPUs nothing fits: filter takes least memory, 5 GiB a GPU, 1 GiB too much. Something"
+        " fits on 4 GPUs."
     )
     assert recommend.nothing_fits(table, 4.0 * GIB) is None
     small_only = table[table["world_size"] == 2]
@@ -285,6 +285,17 @@ def test_where_nothing_fits_the_least_too_large_is_named():
     assert problem is not None
     assert (problem.path, problem.value) == ("--budget-memory", "4 GiB")
     assert "filter at 2 GPUs" in problem.remedy
+
+
+def test_a_larger_scale_where_nothing_fits_does_not_say_that_something_does():
+    """On 4 GPUs data fits, and on 8 nothing does: it is 4 GPUs alone that something fits on."""
+    table = made(
+        row(4, "data", 6.0, fits=True),
+        row(8, "filter", 5.0, fits=False, why_not="x", memory_nbytes=5 * GIB),
+    )
+    said = list(text.verdict(recommend.recommended(table), {**SAYS, "budget_nbytes": 4.0 * GIB}))
+    assert said[1].startswith("On 8 GPUs nothing fits: ")
+    assert said[1].endswith(" 1 GiB too much. Something fits on 4 GPUs.")
 
 
 @pytest.mark.parametrize(
@@ -321,7 +332,7 @@ def test_a_table_that_lacks_a_point_is_refused(result, tmp_path, capsys):
     table = pd.read_csv(copy / "points.csv")
     table[table["strategy"] != "data"].to_csv(copy / "points.csv", index=False)
     assert main(["results", "plot", str(copy)]) == 2
-    assert "must be of points that points.csv has" in capsys.readouterr().err
+    assert "must only have rows for points of points.csv" in capsys.readouterr().err
 
 
 def test_the_figure_of_times_has_a_column_of_each_kind_at_few_scales():

@@ -98,15 +98,20 @@ def test_a_run_says_how_many_slow_cables_it_uses_and_why_a_mended_one_is_the_sam
     assert set(used.values()) == {0, 1}
     for run, count in used.items():
         assert before[run] == after[run] or count
-    assert "Slow cables: 1 of 20, none in use: mended, the result is the same." in told["as_is"]
+    unused = "Slow cables: 1 of 20, none in use: if mended, the result would be the same."
+    assert unused in told["as_is"]
     assert "Slow cables: 1 of 20, 1 (leaf2>spine2#1) in use, full at times," in told["as_is"]
 
 
 @pytest.mark.parametrize(
     ("ranks", "told"),
     [
-        (8, "1 (leaf2>spine2#1) on the ways between ranks and to their files."),
-        (2, "none on a way between ranks or to their files: mended, the result is the same."),
+        (8, "1 (leaf2>spine2#1) on the routes between ranks and to their files."),
+        (
+            2,
+            "none on a route between ranks or to their files:"
+            " if mended, the result would be the same.",
+        ),
     ],
 )
 def test_check_says_how_many_slow_cables_a_run_may_use(ranks, told, here, capsys):
@@ -214,7 +219,7 @@ def test_a_cable_is_slow_because_of_its_adapter_where_that_can_do_no_more(rate, 
     (slow,) = fabric.slow_cables
     assert slow.cable.limiting_adapter == limited
     assert slow.is_of_older_adapter == bool(limited)
-    assert (f"as its adapter is older ({limited});" in str(slow)) == bool(limited)
+    assert (f"since its adapter is older ({limited});" in str(slow)) == bool(limited)
     assert fabric.with_usual_bandwidths().slow_cables == []
 
 
@@ -229,7 +234,7 @@ def test_an_import_tells_older_adapters_from_slow_cables(here, capsys):
     (here / "net.txt").write_text(older("4xEDR", "devid=0x1017"))
     assert main(["machine", "import", "net.txt", "--out", "m.yaml"]) == 0
     told = capsys.readouterr().err
-    assert "older adapter node4 port 2 to leaf2 port 4: 4xEDR in place of 4xHDR, as its" in told
+    assert "older adapter node4 port 2 to leaf2 port 4: 4xEDR instead of 4xHDR, since its" in told
     assert "slow cable" not in told
 
 
@@ -256,7 +261,7 @@ def test_a_folder_of_dumps_is_one_machine(here, capsys):
     assert main(["machine", "import", "dumps", "--out", "m.yaml"]) == 0
     told = capsys.readouterr()
     assert "not read   core, notes" in told.err
-    assert "hosts that Slurm does not have: 2 (login, node4)" in told.err
+    assert "hosts that Slurm does not list: 2 (login, node4)" in told.err
     assert "hosts of Slurm that are not in the dump: 'gpu9'" in told.err
     machine = machine_of("m.yaml")
     assert machine.routing.kind == "forwarding_tables"
@@ -271,7 +276,7 @@ def test_the_same_by_options(here, capsys):
     (here / "d").write_text(CONF.replace("gpu", "node"))
     words = [str(RACK), "--routes", str(DUMP), "--slurm", "d", "--out", "m.yaml"]
     assert main(["machine", "import", *words]) == 0
-    assert "hosts that Slurm does not have: 1 (login)" in capsys.readouterr().err
+    assert "hosts that Slurm does not list: 1 (login)" in capsys.readouterr().err
     assert machine_of("m.yaml").topology.num_hosts == 4
 
 
@@ -289,7 +294,7 @@ def test_slurm_alone_in_a_folder_is_the_network(here):
         ({}, "must hold the dump of a network"),
         ({"a": "words"}, "must hold the dump of a network"),
         ({"a": RACK, "b": RACK}, "one file of each kind; got a and b"),
-        ({"a": RACK, "b": "SwitchName=s Nodes=x[1-3]\n"}, "--slurm: must have some of the 5 hosts"),
+        ({"a": RACK, "b": "SwitchName=s Nodes=x[1-3]\n"}, "--slurm: must list some of the 5 hosts"),
     ],
 )
 def test_folders_that_do_not_fit_are_refused(files, told, here, capsys):

@@ -82,7 +82,7 @@ REFUSED: list[tuple[Any, dict[str, Any], str]] = [
     (train_on_ranks, {"learning_rate": 0.1}, "learning_rate: is not used beside an optimizer"),
     (train_on_ranks, {"world_size": 3}, "world_size: must be the number of processes, 2; got 3"),
     (train_study, {"world_size": 2}, "emulates all ranks in one process; got 2 processes"),
-    (train_on_ranks, {"kept_in": Path("kept")}, "version: is needed where runs are kept"),
+    (train_on_ranks, {"kept_in": Path("kept")}, "version: is needed with kept_in"),
     (train_on_ranks, LOADER, "strategies.samples_per_shard: must be at least 2"),
 ]
 

@@ -95,8 +95,11 @@ def centred(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         (nn.CrossEntropyLoss(), "one number for each sample.*got shape \\(\\)"),
         (lambda output, target: output, "one number for each sample.*got shape \\(4, 2\\)"),
         (lambda output, target: 0.0, "one number for each sample.*got a float"),
-        (partial(F.mse_loss, reduction="none"), "cannot take them.*outputs \\(4, 2\\)"),
-        (centred, "must not depend on the other samples.*got centred"),
+        (
+            partial(F.mse_loss, reduction="none"),
+            "cannot take outputs and targets.*outputs \\(4, 2\\)",
+        ),
+        (centred, "must depend on that sample only.*got centred"),
         (lambda o, t: F.cross_entropy(o.detach(), t, reduction="none"), "must have a gradient"),
     ],
 )
@@ -288,7 +291,7 @@ def test_finished_runs_are_found_again_under_their_version_alone(tmp_path, monke
     assert runs(model=lambda: Net(9)) == 4
     assert runs(train=tensors(60)) == 4
     assert runs(version="", kept_in=None) == 4
-    with pytest.raises(InputError, match="version: is needed where runs are kept"):
+    with pytest.raises(InputError, match="version: is needed with kept_in"):
         runs(version="")
 
 

@@ -167,7 +167,7 @@ def test_headings_have_their_place_in_the_contents(elements):
 
 def test_the_comparison_says_first_what_differs_in_what_was_asked(page):
     text = page.read_text().partition("</nav>")[2]
-    asked = text.index("<caption><span>What was asked")
+    asked = text.index("<caption><span>Inputs that differ")
     came_out = text.index("<caption><span>Seconds: A, B, difference")
     assert asked < came_out < text.index(">Result A: first<")
     assert re.search(r"<td[^>]*>world_size</td><td[^>]*>8</td><td[^>]*>4</td>", text)
@@ -279,7 +279,7 @@ def test_a_page_is_replaced_by_one_of_the_same_results_alone(page, folders, tmp_
     assert "is the page of other results" in error
     assert out.read_bytes() == page.read_bytes()
     out.write_text("mine")
-    assert "is no report page" in report(folders[0], "--out", out, capsys=capsys)[2]
+    assert "is not a report page" in report(folders[0], "--out", out, capsys=capsys)[2]
     assert out.read_text() == "mine"
     assert report(folders[0], "--out", out, "--force", capsys=capsys)[1] == f"Page: {out}\n"
     assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
@@ -294,7 +294,7 @@ def test_the_default_is_called_after_the_folder(folders, here, capsys):
     ("out", "rule"),
     [
         ("first", "is in a result folder"),
-        ("none/page.html", "is in a folder that is not there"),
+        ("none/page.html", "is in a folder that does not exist"),
         ("first/page.html", "is in a result folder"),
     ],
 )

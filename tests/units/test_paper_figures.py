@@ -300,7 +300,7 @@ def test_a_pgf_says_what_a_text_says(tmp_path):
 def test_a_pgf_without_tex_is_refused_in_one_error(monkeypatch, capsys):
     monkeypatch.setenv("PATH", "")
     assert main(["figure", "storage", "--format", "pgf"]) == 2
-    assert "or say --format pdf" in capsys.readouterr().err
+    assert "or use --format pdf" in capsys.readouterr().err
     assert list(Path().iterdir()) == []
 
 
@@ -357,7 +357,7 @@ def test_force_replaces_what_is_no_figure():
 
 def test_one_result_only_where_several_make_no_sense(results):
     (of,) = results["ablation"]
-    with pytest.raises(InputError, match="waterfall takes one result"):
+    with pytest.raises(InputError, match="waterfall takes only one result"):
         check_results("waterfall", [of, NamedResult("other", of.result)])
     with pytest.raises(InputError, match="no such kind"):
         FigureRequest("pie")

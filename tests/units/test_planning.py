@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
+import pandas as pd
 import pytest
 
 from simshuffle import plan_training
@@ -21,7 +22,12 @@ from simshuffle.extensions.planning.moved import MovedInput, keys_of_inputs, mov
 from simshuffle.extensions.planning.precision import COARSE_TOLERANCE, TOLERANCE, runs_in_time
 from simshuffle.extensions.planning.stages import late_cells
 from simshuffle.extensions.planning.study import STUDY
-from simshuffle.extensions.planning.text import _round_down_to_digits, _round_up_to_digits
+from simshuffle.extensions.planning.text import (
+    _explain_no_choice,
+    _round_down_to_digits,
+    _round_up_to_digits,
+    _state_choice,
+)
 from simshuffle.extensions.planning.turns import DecisionModel, read_offer
 from simshuffle.extensions.planning.verb import PlanOptions
 from simshuffle.extensions.planning.written import format_in_unit, written_units
@@ -177,13 +183,73 @@ def test_a_budget_leaves_out_what_costs_more_and_says_what_would_do():
     assert "within the budget of 500" in enough.verdict()[0]
     none = strategies(strategy=named, prices=prices, budget=1e-6)
     assert not none.tables["strategies"]["chosen"].any()
-    least = f"the least that would do is a cost of {cost['local']:,.4g}, of local."
+    least = f"the cheapest is local, with a cost of {cost['local']:,.4g}."
     assert none.verdict()[0].endswith(least)
     # the number that is said is enough
-    said = float(none.verdict()[0].split("a cost of ")[1].split(",")[0])
+    said = float(none.verdict()[0].split("a cost of ")[1].removesuffix("."))
     assert (
         strategies(strategy=named, prices=prices, budget=said).tables["strategies"]["chosen"].any()
     )
+
+
+LONG = "not simulated: an epoch takes 9 s at least; --exact simulates it"
+
+
+@pytest.mark.parametrize(
+    ("why", "said"),
+    [
+        (
+            LONG,
+            "No simulated strategy reaches an accuracy of 0.8: local does not reach the target;"
+            " global-pfs was not simulated (--exact simulates it).",
+        ),
+        (
+            "it cannot",
+            "No simulated strategy reaches an accuracy of 0.8: local does not reach the target;"
+            " global-pfs was not simulated.",
+        ),
+    ],
+)
+def test_a_strategy_that_was_not_simulated_is_not_said_to_miss_the_target(why, said):
+    """The curve of global-pfs reaches the target after 20 epochs, and that of local never does."""
+    table = pd.DataFrame(
+        {"strategy": ["local", "global-pfs", "IS"], "fits": True, "why": ["", why, LONG]}
+    ).assign(epochs=[math.nan, 20.0, math.nan], cost=math.nan)
+    question = {"target": 0.8, "budget": None, "prices": {"host-hour": 1.0}}
+    assert list(_explain_no_choice(table, question)) == [said]
+    (line,) = _explain_no_choice(table[:1], question)
+    assert line.startswith("No strategy that fits the hosts reaches an accuracy of 0.8: local does")
+
+
+def test_a_strategy_that_was_not_simulated_is_not_said_to_miss_the_budget():
+    table = pd.DataFrame(
+        {"strategy": ["local", "IS", "global-pfs"], "fits": True, "why": ["", LONG, LONG]}
+    ).assign(epochs=9.0, cost=[7.0, math.nan, math.nan])
+    question = {"target": None, "budget": 5.0, "prices": {"host-hour": 1.0}}
+    assert list(_explain_no_choice(table, question)) == [
+        "No simulated strategy meets the budget of 5: the cheapest is local, with 7 host-hours;"
+        " IS, global-pfs were not simulated (--exact simulates them)."
+    ]
+
+
+@pytest.mark.parametrize(
+    ("goodput", "spares", "hosts"),
+    [
+        (math.nan, math.nan, "2 hosts"),
+        (0.9, 0.0, "2 hosts"),
+        (0.9, 1.0, "2 hosts and 1 spare host"),
+        (0.9, 3.0, "2 hosts and 3 spare hosts"),
+        (0.9, math.nan, "2 hosts and all spare hosts of the machine"),
+    ],
+)
+def test_a_cost_stands_beside_all_hosts_that_are_in_it(goodput, spares, hosts):
+    """Spare hosts cost as much as others: 4 h of 2 hosts and 3 spare ones are 20 host-hours."""
+    cost = 4.0 * (2.0 + (2.0 if math.isnan(spares) else spares))
+    row = {"strategy": "local", "hours": 4.0, "epochs": 9, "epoch_s": 8.0, "cost": cost}
+    question = {"target": None, "budget": None, "prices": {"host-hour": 1.0}}
+    meta = {"asked": question, "plan": {"hosts": 2}}
+    said = _state_choice(row | {"goodput": goodput, "spares": spares}, meta)
+    assert said.startswith(f"Train with local: 4 h on {hosts}, {cost:.4g} host-hours")
 
 
 def test_a_scenario_whose_own_strategy_has_no_room_is_planned_all_the_same(capsys, tmp_path):
@@ -272,10 +338,9 @@ def test_a_training_with_failures_is_longer_by_its_goodput_whatever_is_moved(kno
     assert costs[1] == pytest.approx([cost / 0.6 for cost in costs[0]])
 
 
-def test_hosts_fail_beside_strategies_that_were_not_simulated_too():
-    """Of five strategies the last two were not: they get goodput and spares of the median one."""
-    months = [{"goodput": 0.9, "spares": 3}, {"goodput": 0.5, "spares": 9}]
-    months.append({"goodput": 0.8, "spares": None, "hosts_free": 5})
+def flip_cell(months):
+    """A search of turning points among five strategies, of which the first three were simulated,
+    with these months."""
     names = ["a", "b", "c", "d", "e"]
     strategy = SimpleNamespace(tier="ssd")
     candidates = [
@@ -294,10 +359,28 @@ def test_hosts_fail_beside_strategies_that_were_not_simulated_too():
     plan_request.simulated_candidates = candidates[:3]
     plan_request.prices, plan_request.tie_share, plan_request.budget = {}, 0.01, None
     plan_request.units, plan_request.exact = {}, False
-    cell = next(iter(late_cells(plan_request, outcomes).values()))
+    return next(iter(late_cells(plan_request, outcomes).values()))
+
+
+def test_hosts_fail_beside_strategies_that_were_not_simulated_too():
+    """Of five strategies the last two were not: they get goodput and spares of the median one."""
+    months = [{"goodput": 0.9, "spares": 3}, {"goodput": 0.5, "spares": 9}]
+    months.append({"goodput": 0.8, "spares": None, "hosts_free": 5})
+    cell = flip_cell(months)
     assert [offer["goodput"] for offer in cell.offers] == [0.9, 0.5, 0.8, 0.8, 0.8]
-    hosts = [offer["hosts"] - base.hosts for offer in cell.offers]
+    hosts = [offer["hosts"] - decision().base.hosts for offer in cell.offers]
     assert hosts == [3, 9, 5, 5, 5]
+
+
+def test_a_training_that_never_gets_on_is_very_long_whether_it_was_simulated_or_not():
+    """Months without a useful second count as a millionth: 1 s of staging, 2 s of the first epoch
+    and eight of 1 s, a million times. A training that was not simulated is as much longer."""
+    offers = flip_cell([{"goodput": 0.0, "spares": 0}] * 3).offers
+    assert [offer["seconds"] for offer in offers] == [11e6] * 3 + [None] * 2
+    base = decision().base
+    plain = offers[-1] | {"exchange": "global_shuffle:source=pfs"}
+    useful = read_offer(base, plain | {"goodput": 1.0}).seconds
+    assert read_offer(base, plain).seconds == pytest.approx(1e6 * useful)
 
 
 def searched(seconds, seconds_left=math.inf):
@@ -338,7 +421,7 @@ def test_a_turning_point_that_no_run_shows_is_none():
     )
     assert run
     assert not turn["confirmed"]
-    assert "global-pfs costs +10 % beside local" in turn["why"]
+    assert "global-pfs costs +10 % against local" in turn["why"]
 
 
 def test_a_strategy_that_fits_only_a_moved_ssd_is_compared_where_it_fits(monkeypatch):
@@ -350,7 +433,7 @@ def test_a_strategy_that_fits_only_a_moved_ssd_is_compared_where_it_fits(monkeyp
     by_factor = {1.0: {now: 10.0}, 4.0: {now: 10.0, "roomy": 12.0}}
     monkeypatch.setattr(type(model), "costs_at", lambda self, factor: by_factor[factor])
     why = search._describe_refutation({"after": "roomy", "factor": 4.0})
-    assert why.endswith(f"roomy costs +20 % beside {now}")
+    assert why.endswith(f"roomy costs +20 % against {now}")
 
 
 def test_a_turning_point_is_not_simulated_beyond_the_time_for_its_input():
@@ -389,7 +472,7 @@ def test_closed_forms_answer_first():
 def test_closed_forms_say_that_only_strategies_without_room_reach_the_target():
     request = SimpleNamespace(feasible_candidates=[SimpleNamespace(epochs=None)])
     (line,) = first.closed_form_answer(request)
-    assert line == "No strategy for which the hosts have room reaches the target accuracy."
+    assert line == "No strategy that fits the hosts reaches the target accuracy."
 
 
 @pytest.mark.parametrize("fraction", ["0.1", "0.10"])

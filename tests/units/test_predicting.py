@@ -146,9 +146,9 @@ def test_a_record_without_workers_is_said_to_load_for_nothing():
 
 def test_a_set_of_which_no_bytes_were_recorded_is_taken_from_memory_elsewhere():
     silent = replace(TRAINING, nbytes=0).record(1)
-    assert any("samples/s: it is taken" in note for note in fit(silent).host_notes)
+    assert any("samples/s and no limit: the limit" in note for note in fit(silent).host_notes)
     found = predict(silent, "small-fat-tree", [2], interval=False, hidden=False)
-    assert any("are taken from memory" in note for note in found.notes)
+    assert any("samples are taken to be in memory" in note for note in found.notes)
     scenario = from_dict(fit(silent).on(2, "small-fat-tree"), "there")
     assert scenario.workload.source == "memory"
 
@@ -171,7 +171,7 @@ def test_what_cannot_be_predicted_is_refused():
     with pytest.raises(InputError, match="must have steps of a training; got none"):
         fit(silent)
     alone = without(replace(RECORD, rows=RECORD.rows[steps].reset_index(drop=True)), loaders=[])
-    with pytest.raises(InputError, match="must say of how many samples a batch is"):
+    with pytest.raises(InputError, match="must say how many samples a batch has"):
         fit(alone)
     with pytest.raises(InputError, match="must have steps"):
         fit(replace(RECORD, rows=make_rows({"operation": []})))

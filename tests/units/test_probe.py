@@ -161,7 +161,7 @@ def test_without_a_folder_photographs_are_made_whose_sizes_are_nobodys(monkeypat
         f"{DATASET}.encode",
     }
     assert 100_000 < costs.files.sizes[0] < 120_000
-    assert "3 made JPEGs" in costs.to_yaml()
+    assert "3 JPEGs of 500 x 375 pixels made" in costs.to_yaml()
 
 
 @pytest.mark.parametrize(("most", "count"), [(400, 2), (10_000, 4)])
@@ -290,7 +290,7 @@ def test_a_scenario_includes_what_storage_gives(small, tmp_path, monkeypatch):
 
     own = dataclasses.replace(rates, is_shared=False, device_share=0.1)
     path.write_text(own.to_yaml())
-    assert "# Beware: of what was read 10%" in own.to_yaml()
+    assert "# Beware: only 10% of the bytes read" in own.to_yaml()
     ssd = load_scenario("quickstart", {"include": str(path)}).cluster.ssd
     assert (ssd.latency, ssd.read_bandwidth, ssd.iops(8)) == (0.01, 1e8, 390.0)
 
@@ -353,5 +353,5 @@ def test_processes_that_fail_are_told_of(monkeypatch, capsys):
 
     monkeypatch.setattr(subprocess, "run", fails)
     assert main(["machine", "probe", "--network", "2"]) == 2
-    assert "must end well; got RuntimeError: lost" in capsys.readouterr().err
+    assert "must end without an error; got RuntimeError: lost" in capsys.readouterr().err
     assert asked[0][-3:] == ["2", "-m", "simshuffle.train.gloo_times"]

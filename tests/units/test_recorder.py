@@ -2,6 +2,8 @@
 
 import ast
 import builtins
+import contextlib
+import errno
 import gzip
 import io
 import json
@@ -28,6 +30,7 @@ from simshuffle.extensions.doctor.recorder import meter as meters
 from simshuffle.extensions.doctor.recorder import process as processes
 from simshuffle.extensions.doctor.recorder.caching import uncached_nbytes
 from simshuffle.extensions.doctor.recorder.files import Files
+from simshuffle.extensions.doctor.recorder.journal import Journal
 from simshuffle.extensions.doctor.recorder.meter import (
     COLLATE,
     DECODE,
@@ -490,6 +493,63 @@ def test_what_is_done_with_a_batch(folder):
     assert record.about["threads"] == torch.get_num_threads()
 
 
+class Wrapping(torch.optim.Optimizer):
+    """An optimizer that steps by another one, twice, of which one step may fail."""
+
+    def __init__(self, inner):
+        super().__init__(inner.param_groups, {})
+        self.inner, self.fails = inner, False
+
+    def step(self):
+        self.inner.step()
+        with contextlib.suppress(ArithmeticError):
+            self.inner.step(self.closure)
+
+    def closure(self):
+        if self.fails:
+            raise ArithmeticError
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_an_optimizer_inside_another_is_a_part_of_it(fails, folder):
+    """What comes behind it in the batch is timed, too."""
+    model = nn.Linear(3, 2)
+    optimizer = Wrapping(torch.optim.SGD(model.parameters(), 0.1))
+    optimizer.fails = fails
+
+    def loop():
+        for batch in DataLoader(Numbers(), 8):
+            model(batch.float()).sum().backward()
+            optimizer.step()
+            model(batch.float())
+
+    record = recorded(folder, loop)
+    for operation, count in (("optimizer", 1), ("backward", 1), ("forward", 2)):
+        assert batches(record, operation) == {(0, 0): [0, 1]}, operation
+        assert list(record.rows_of(operation)["count"]) == [count, count], operation
+
+
+def test_an_optimizer_that_fails_leaves_later_batches_as_they_are(folder):
+    model = nn.Linear(3, 2)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+
+    def fail():
+        raise ArithmeticError
+
+    def loop():
+        for number, batch in enumerate(DataLoader(Numbers(), 8)):
+            model(batch.float()).sum().backward()
+            if number == 0:
+                with pytest.raises(ArithmeticError):
+                    optimizer.step(fail)
+            optimizer.step()
+            model(batch.float())
+
+    record = recorded(folder, loop)
+    assert batches(record, "optimizer") == {(0, 0): [0, 1]}
+    assert list(record.rows_of("forward")["count"]) == [2, 2]
+
+
 def test_what_is_compiled_stays_whole(folder):
     model = nn.Sequential(nn.Linear(3, 2), nn.ReLU())
     torch._dynamo.reset()
@@ -707,3 +767,13 @@ def test_a_process_that_is_killed_loses_no_batch(folder):
 def test_rows_are_those_of_the_codes():
     assert [CODES[name] for name in ("open", "transform", "collate")] == [OPEN, TRANSFORM, COLLATE]
     assert json.loads(json.dumps(OPERATIONS)) == OPERATIONS
+
+
+def test_a_full_disk_ends_the_record_and_not_the_training(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "write", full)
+    journal = Journal(str(tmp_path))
+    journal.write([b"row"])
+    assert [path.stat().st_size for path in tmp_path.glob("*.json")] == [0]

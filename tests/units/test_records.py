@@ -173,7 +173,7 @@ def test_without_a_loader_a_step_of_the_profiler_is_a_batch(tmp_path):
     events = [annotation("ProfilerStep#1", 0, 100), annotation("ProfilerStep#2", 100, 250)]
     found = read(written(tmp_path / "t.json", trace(events)))
     assert micros(found) == {("step", 0): 100, ("step", 1): 150}
-    assert "waits are not in it" in " ".join(found.about["notes"])
+    assert "the trace does not show waits" in " ".join(found.about["notes"])
 
 
 def test_a_folder_of_traces_is_read_on_one_clock_and_a_later_one_goes_on(tmp_path):
@@ -249,7 +249,7 @@ def test_a_trace_that_torch_writes_here_is_read(tmp_path, with_stack):
 @pytest.mark.parametrize(
     ("content", "why"),
     [
-        (trace([*ON_GPU, annotation("x", 1.7e15, 1.7e15)]), "must be of one clock"),
+        (trace([*ON_GPU, annotation("x", 1.7e15, 1.7e15)]), "must have one clock"),
         (trace([*ON_GPU, {**ON_GPU[0], "pid": 8}]), "must be of one process"),
         (trace([annotation("ProfilerStep#1", 0, 1000), *ON_GPU]), "overlap"),
         (trace([{**each, "ts": 1e300} for each in ON_GPU]), "must have events of a training"),
@@ -432,15 +432,32 @@ def test_a_batch_of_chakra_is_waited_for_as_long_as_nothing_hides_it(tmp_path):
     assert found.about["model"]["buckets"] == [2**20]
     notes = " ".join(found.about["notes"])
     assert "The longest checkpoint took 2 s" in notes
-    assert "1 nodes are no part of a record: others" in notes
+    assert "1 nodes are left out of the record: others" in notes
+
+
+def test_a_wait_of_chakra_lasts_until_its_step_begins(tmp_path):
+    """The second batch is fetched from 1 to 4 s, behind a forward pass until 3: the loop waits from
+    3 s on, and neither the pass nor the fetch counts twice."""
+    nodes = [
+        *(ChakraNode(1, "batch", BATCH, (), 1.0), ChakraNode(2, "batch", BATCH, (1,), 3.0)),
+        *(ChakraNode(3, "forward", COMP, (1,), 2.0), ChakraNode(4, "forward", COMP, (2,), 0.5)),
+    ]
+    (tmp_path / "t.0.et").write_bytes(written_chakra.encode_trace(nodes))
+    rows = read(tmp_path / "t.0.et").rows.set_index(["operation", "batch"]).sort_index()
+    waits, steps = rows.loc["wait"], rows.loc["step"]
+    assert waits["start_s"].tolist() == pytest.approx([0.0, 3.0])
+    assert (waits["start_s"] + waits["seconds"]).tolist() == pytest.approx([1.0, 4.0])
+    assert steps["start_s"].tolist() == pytest.approx([1.0, 4.0])
+    assert steps["seconds"].tolist() == pytest.approx([2.0, 0.5])
 
 
 def chakra(*nodes):
     return written_chakra.encode_trace(nodes)
 
 
-WITHOUT_VERSION = bytes([5, 2 << 3 | 2, 3, 1 << 3 | 2, 9, 0])
-"""A trace's metadata: an attribute of 3 bytes, whose name is to have 9."""
+_ATTRIBUTE = bytes([1 << 3 | 2, 2, *b"ab", 2 << 3 | 2, 9])
+WITHOUT_VERSION = bytes([len(_ATTRIBUTE) + 2, 2 << 3 | 2, len(_ATTRIBUTE), *_ATTRIBUTE])
+"""A trace's metadata: an attribute called ab, whose second field is to have 9 bytes."""
 
 
 @pytest.mark.parametrize(

@@ -159,7 +159,7 @@ def test_a_sampler_goes_on_by_its_own_state(alone):
     assert list(third.sampler) == whole[12:]
     third.sampler.load_state_dict(state)
     assert list(third.sampler) == whole[8:]
-    with pytest.raises(InputError, match="of what this rank trains on now; got other"):
+    with pytest.raises(InputError, match="that of this rank's current epoch; got other"):
         third.sampler.load_state_dict(state | {"order": "other"})
 
 
@@ -186,7 +186,7 @@ def test_steps_that_nobody_counted_are_asked_for(alone):
     of = scheduler("local_shuffle")
     of.scheduling(1)
     next(iter(DataLoader(of.dataset, 4, sampler=of.sampler)))
-    with pytest.raises(InputError, match="steps: are not known: neither"):
+    with pytest.raises(InputError, match="steps: are not known: the script neither"):
         of.state_dict()
     assert of.state_dict(steps=1)["steps"] == 1
 

@@ -76,9 +76,9 @@ def test_the_fastest_the_difference_and_what_binds_are_named():
     said = verdict(result(epochs(PFS, LOCAL), PARTS, LINKS))
     assert said == [
         "64 ranks: local is fastest, 5 s an epoch; global-pfs takes 4.4 times as long (reading).",
-        "Why: what global-pfs takes longer on 64 ranks is reading, bound by file opens of the file"
-        " system, in use for 97 % of the epoch.",
-        "Not in it: chance (--seeds 3) and errors of inputs and laws (--interval).",
+        "Why: the time that global-pfs takes longer on 64 ranks is reading, bound by file opens of"
+        " the file system, in use for 97 % of the epoch.",
+        "Left out: chance (--seeds 3) and errors of inputs and laws (--interval).",
         "Rests on one epoch and one seed.",
     ]
 
@@ -86,8 +86,8 @@ def test_the_fastest_the_difference_and_what_binds_are_named():
 def test_a_resource_that_is_seldom_in_use_binds_nothing():
     links = [("global-pfs @64", "pfs.open", 0.34)]
     assert (
-        "Why: what global-pfs takes longer on 64 ranks is reading (its busiest resource, file opens"
-        " of the file system, is in use for 34 %)."
+        "Why: the time that global-pfs takes longer on 64 ranks is reading (its busiest resource,"
+        " file opens of the file system, is in use for 34 %)."
     ) in verdict(result(epochs(PFS, LOCAL), PARTS, links))
 
 
@@ -99,8 +99,8 @@ def test_a_difference_of_several_causes_says_how_much_the_largest_is():
     said = verdict(result(table, parts, [("partial @64", "leaf>spine", 0.83)]))
     assert said[0].endswith("; partial takes 40 % longer (exchanging samples).")
     assert said[1] == (
-        "Why: what partial takes longer on 64 ranks is for 75 % exchanging samples, bound by the"
-        " busiest cable from leaf to spine, in use for 83 % of the epoch."
+        "Why: 75 % of the time that partial takes longer on 64 ranks is exchanging samples, bound"
+        " by the busiest cable from leaf to spine, in use for 83 % of the epoch."
     )
 
 
@@ -172,7 +172,7 @@ def test_the_slowest_run_is_found_where_no_run_has_the_swept_number():
     scales = scales_of(warm_epochs(table, None), [RATES])
     causes = Causes({"local @16": {"I/O": 1.0}, "global-pfs @16": {"I/O": 4.0}})
     said = list(causes.explain_time(scales))
-    assert said == ["Why: what global-pfs takes longer on 16 ranks is reading."]
+    assert said == ["Why: the time that global-pfs takes longer on 16 ranks is reading."]
 
 
 def test_words_that_are_swept_tell_competitors_apart():
@@ -191,8 +191,8 @@ def test_a_swept_fraction_is_a_number():
     table["exchange_fraction"] = [0.1, 0.5, 1.0]
     fraction = SweptInput("exchange_fraction", {"0.1": 0.1, "0.5": 0.5, "1": 1.0})
     assert rank_runs(scales_of(warm_epochs(table, None), [fraction]), Causes({})) == [
-        "8 ranks: partial takes 10 s at exchange_fraction 0.1 and 12 s at 1 an epoch; up to 0.5 it"
-        " is within 1 % of the shortest, 10 s."
+        "8 ranks: partial takes 10 s at exchange_fraction 0.1 and 12 s at 1 an epoch; up to 0.5,"
+        " it is within 1 % of the shortest, 10 s."
     ]
 
 
@@ -228,8 +228,8 @@ def test_waiting_for_a_host_is_named_with_its_fault():
         ],
     }
     assert verdict(of)[1] == (
-        "Why: 52 % of an epoch is the forward and backward pass and 45 % waiting for h0003, by the"
-        " fault of h0003.gpus at 50 % of its rate from 2 s (4 GPUs)."
+        "Why: 52 % of an epoch is the forward and backward pass and 45 % waiting for h0003, because"
+        " of h0003.gpus at 50 % of its rate from 2 s (4 GPUs)."
     )
     del of.meta["runs"]["local @64"]["faults"]
     assert verdict(of)[1].endswith("45 % waiting for h0003 (the forward and backward pass).")
@@ -251,7 +251,9 @@ def test_a_run_that_loses_by_waiting_says_for_whom():
     of.meta["runs"]["faulty @8"]["waited_for"] = [{"host": "n7", "label": "I/O", "seconds": 4.0}]
     said = verdict(of)
     assert said[0].endswith("faulty takes 1.8 times as long (waiting for n7).")
-    assert said[1] == "Why: what faulty takes longer on 8 ranks is waiting for n7 (reading)."
+    assert said[1] == (
+        "Why: the time that faulty takes longer on 8 ranks is waiting for n7 (reading)."
+    )
 
 
 def test_what_stays_hidden_is_a_line():
@@ -275,7 +277,7 @@ def test_what_it_rests_on_is_one_line_of_a_terminal():
 
 def test_reading_of_which_a_part_was_simulated_is_known_as_a_sum():
     """10.5 of 22 s are waiting for ranks that read; nothing is said where all was simulated."""
-    said = "I/O and waiting for it are known together"
+    said = "the sum of I/O and of waiting for I/O is known"
     for simulated, runs in ((10, []), (4, ["global-pfs @64"])):
         table = epochs(PFS, LOCAL, iterations_simulated=simulated)
         found = _describe_unknown_division(result(table, PARTS, LINKS).tables)
@@ -302,7 +304,7 @@ def test_the_same_sentences_stand_in_every_place(run, tmp_path, capsys):
     said = simshuffle.read(run).verdict()
     assert 3 <= len(said) <= 6
     assert re.match(r"8 ranks: \S+.* an epoch", said[0])
-    assert said[-2].startswith("Not in it: ") and said[-1].startswith("Rests on ")
+    assert said[-2].startswith("Left out: ") and said[-1].startswith("Rests on ")
 
     def printed(*words):
         capsys.readouterr()

@@ -170,7 +170,7 @@ def test_a_sealed_file_is_not_replaced(file, made, capsys):
     before = file.read_bytes()
     assert validate("--from", made / "rows", "--seal", file) == 2
     assert "--force replaces them" in capsys.readouterr().err
-    with pytest.raises(InputError, match="are there"):
+    with pytest.raises(InputError, match="holds sealed predictions"):
         simshuffle.validate(folder=made / "rows", seal=file, progress=False)
     assert file.read_bytes() == before
 

@@ -288,7 +288,7 @@ def test_what_is_no_number_of_seeds_is_refused_in_python(seeds):
 
 
 def test_seeds_of_a_swept_seed_are_refused():
-    with pytest.raises(InputError, match=r"--seeds: is not needed where seed is swept; got 2"):
+    with pytest.raises(InputError, match=r"--seeds: cannot be combined with a swept seed; got 2"):
         simshuffle.run(scenario(sweep={"seed": [1, 2]}), seeds=2)
     swept = simshuffle.run(scenario(sweep={"seed": [1, 2]}, epochs=1))
     assert list(swept.epochs["run"]) == ["local @4 seed=1", "local @4 seed=2"]

@@ -291,7 +291,7 @@ def test_what_check_prints_as_json_is_what_its_table_and_sentences_say(capsys):
         assert row["interval"]["low"] < row["epoch_s"] < row["interval"]["high"]
         assert row["hangs"][0]["total"] >= row["hangs"][-1]["total"]
     (fastest,) = (row for row in rows.values() if len(row["odds"]) == 2)
-    assert "How sure the order is" in said and "What the intervals hang on" in said
+    assert "How sure the order is" in said and "What the intervals depend on" in said
     for odds in fastest["odds"]:
         share = odds["share"]
         assert ("all" if share > intervals.MIN_SURE_SHARE else f"{100 * share:.0f} %") in said

@@ -86,7 +86,7 @@ def test_a_job_that_begins_when_the_others_have_ended_is_refused(tmp_path, capsy
 def test_check_says_the_bounds_of_each_job(tmp_path, capsys):
     path = written(tmp_path, jobs=TWO)
     assert main(["check", path]) == 0
-    assert "those of it alone" in " ".join(capsys.readouterr().out.split())
+    assert "hold for the job alone" in " ".join(capsys.readouterr().out.split())
     assert main(["check", path, "--json"]) == 0
     assert [row["run"] for row in json.loads(capsys.readouterr().out)] == ["a", "b"]
     assert main(["check", path, "--full"]) == 0

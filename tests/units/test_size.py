@@ -22,7 +22,7 @@ def refused(*cells, memory=GB, at_once=1):
 
 def test_a_cell_that_needs_more_memory_than_is_free_is_refused():
     text = refused(Square(1), Square(2, bytes_needed=3e9))
-    assert "memory: must fit the memory that is free, 1 GB; got 3 GB by estimate, number 2" in text
+    assert "memory: must fit into the free memory, 1 GB; got 3 GB by estimate, number 2" in text
     assert "--force-size" in text
     check_size([Square(2, bytes_needed=0.9e9)] * 5, Resources(GB, 1))
     check_size([], Resources(0.0, 1))
@@ -44,7 +44,7 @@ def test_a_run_is_refused_and_done_all_the_same_if_that_is_asked(tmp_path, monke
     small = ["--set", "world_size=8", "--set", "epochs=1", "--set", "sweep={}"]
     words = ["run", "quickstart", *small, "--out", str(tmp_path / "r")]
     assert main(words) == 2
-    assert "memory: must fit the memory that is free" in capsys.readouterr().err
+    assert "memory: must fit into the free memory" in capsys.readouterr().err
     assert not (tmp_path / "r").exists()
     over = ["sweep", "quickstart", "--over", "seed=1,2", *small[:4], "--out", str(tmp_path / "s")]
     assert main(over) == 2
@@ -78,7 +78,7 @@ def test_ten_million_ranks_are_refused_within_seconds(tmp_path, monkeypatch, cap
     begin = time.process_time()
     assert main(["run", "quickstart", *words, "--out", str(tmp_path / "r")]) == 2
     assert time.process_time() - begin < 30
-    assert "memory: must fit the memory that is free" in capsys.readouterr().err
+    assert "memory: must fit into the free memory" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("limit", "current", "given_up"), [size.LIMITS[0], size.LIMITS[1]])

@@ -295,7 +295,7 @@ def test_the_last_bit_of_a_value_is_verified(folder, capsys):
     assert main(["results", "verify", str(folder), "--processes", "1"]) == 0
     said = capsys.readouterr().out
     assert said == (
-        "Rule: equal to the last bit; made with the same versions and code.\n"
+        "Rule: equal to the last bit; the result was made with the same versions and code.\n"
         "Not compared: figures; date, command and machine.\n"
         "The same to the last bit: fingerprint, timeline.parquet, iterations.parquet,"
         " links.parquet, sources.csv, epochs.csv, breakdown.csv, meta.json, scenario.yaml,"

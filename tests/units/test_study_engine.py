@@ -155,7 +155,7 @@ def test_a_cell_that_kills_its_process_twice_is_lost_and_the_others_are_done(mar
     result = engine.run(study, asked(*cells), ProcessExecutor(2), store)
     assert result.tables["squares"]["name"].tolist() == ["n1", "n2", "n3", "n4"]
     assert list(result.meta["lost"]) == ["n9"]
-    assert "killed twice" in result.meta["lost"]["n9"]
+    assert "died twice" in result.meta["lost"]["n9"]
     assert attempts(mark).count(9) == 2
 
 
@@ -633,7 +633,7 @@ def test_a_folder_is_for_one_process_at_a_time(tmp_path):
     with engine.hold_folder(tmp_path / "new" / "out"):
         context = multiprocessing.get_context("spawn")
         with context.Pool(1) as pool:
-            assert "another process is at work" in pool.apply(held, (tmp_path / "new" / "out",))
+            assert "in use by another process" in pool.apply(held, (tmp_path / "new" / "out",))
     with engine.hold_folder(tmp_path / "new" / "out"):
         pass
     assert list(tmp_path.iterdir()) == []  # what was made for it and stayed empty is gone

@@ -20,7 +20,7 @@ def asked(**options):
 def test_values_of_one_name_are_refused_and_the_remedy_is_text():
     """Two mappings of one kind have the same name, so that the rows of one would be lost."""
     authors = {**PARTIAL, "schedule": "authors"}
-    with pytest.raises(InputError, match=r"value 2 has the name of another.*Write records as text"):
+    with pytest.raises(InputError, match=r"value 2 has the same name as.*Write records as text"):
         asked(over={"workload.exchange": [PARTIAL, authors]})
 
 

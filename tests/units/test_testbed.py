@@ -393,7 +393,7 @@ def test_a_place_that_is_taken_is_found_before_the_measurement(bed_of_the_tests,
 def test_two_measurements_with_one_folder_are_not_made_at_once(bed_of_the_tests, tmp_path, capsys):
     with engine.hold_folder(tmp_path / "bed"):
         assert main(["machine", "testbed", "--quick", "--out", "bed"]) == 2
-    assert "another process is at work in it" in capsys.readouterr().err
+    assert "is in use by another process" in capsys.readouterr().err
     assert not bed_of_the_tests
 
 

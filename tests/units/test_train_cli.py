@@ -254,7 +254,7 @@ def test_a_run_that_diverges_is_reported_and_the_others_go_on(here, capsys):
 
 def test_lost_runs_are_named_and_tried_again(here, monkeypatch, capsys):
     """Where all are, it is a failure that leaves nothing."""
-    original, why, lost_seeds = TrainingCell.run, "its process was killed twice", {0, 1}
+    original, why, lost_seeds = TrainingCell.run, "its process died twice", {0, 1}
 
     def lost(cell, tell):
         if cell.training_run.seed in lost_seeds:

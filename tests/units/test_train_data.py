@@ -256,7 +256,7 @@ def test_classification_gets_harder_as_clusters_come_closer():
 @pytest.mark.parametrize(
     ("keys", "says"),
     [
-        ({"kind": "procedural", "rare_share": 0.1}, "needs prototypes of at least 2"),
+        ({"kind": "procedural", "rare_share": 0.1}, "needs at least 2 prototypes"),
         ({"kind": "procedural", "imbalance": 0.5}, "greater than or equal to 1"),
         ({"kind": "procedural", "detail": 9, "image_size": 8}, "detail must not exceed image_size"),
         (

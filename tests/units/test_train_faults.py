@@ -135,8 +135,8 @@ def test_a_record_is_as_good_as_its_text():
         ({"world_size": 65}, "world_size: must not exceed .* training samples, 64; got 65"),
         ({"device": "tpu3"}, "device: cannot be used"),
         ({"world_size": 16, "local_batch_size": 8, "drop_last": True}, "not be more than the 4 s"),
-        ({"local_batch_size": 1}, "batch norm '1' cannot .* single sample, which local_batch_size"),
-        ({"local_batch_size": 5}, "which the last local batch holds.*drop_last: true"),
+        ({"local_batch_size": 1}, "batch norm '1' cannot .* single sample, but local_batch_size"),
+        ({"local_batch_size": 5}, "but the last local batch holds.*drop_last: true"),
     ],
 )
 def test_bad_arguments_are_named(values, message):
@@ -272,7 +272,7 @@ class Pair(nn.Linear):
 
 @pytest.mark.parametrize("mode", ["per_rank", "none"])
 def test_a_model_that_mixes_ranks_is_found_by_trying(mode):
-    with pytest.raises(InputError, match=r"depend on those of other ranks; got Centred.*sync"):
+    with pytest.raises(InputError, match=r"depend on samples of other ranks; got Centred.*sync"):
         emulated(Centred(), batch_norm=mode)
     assert emulated(Centred(), batch_norm="sync").status == "done"
 
@@ -501,7 +501,7 @@ def near(**values: Any) -> Run:
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ({}, "cluster: is needed for partners of the same host"),
+        ({}, "cluster: is needed to find partners on the same host"),
         ({"cluster": "nowhere"}, "no such topology"),
         ({"cluster": "small-fat-tree", "world_size": 1000}, "world_size: must not exceed the"),
     ],

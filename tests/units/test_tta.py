@@ -326,14 +326,26 @@ def test_without_global_shuffle_there_are_no_default_targets(tmp_path):
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"world_size": 16}, "--world-size: {} has finished runs of: 8; got 16"),
-        ({"batch_norm": "sync"}, "--batch-norm: {} has finished runs of: per_rank; got sync"),
-        ({"variant": "x=1"}, "--variant: {} has finished runs of: ''; got x=1"),
-        ({"statistics": "pooled"}, "--statistics: {} evaluated: own; got 'pooled'"),
+        (
+            {"world_size": 16},
+            "--world-size: must be a value with finished runs in the study: 8; got 16",
+        ),
+        (
+            {"batch_norm": "sync"},
+            "--batch-norm: must be a value with finished runs in the study: per_rank; got sync",
+        ),
+        (
+            {"variant": "x=1"},
+            "--variant: must be a value with finished runs in the study: ''; got x=1",
+        ),
+        (
+            {"statistics": "pooled"},
+            "--statistics: must be statistics that the study evaluated: own; got 'pooled'",
+        ),
     ],
 )
 def test_options_that_do_not_fit(made, options, text):
-    with pytest.raises(InputError, match=text.format("must be one that the study")):
+    with pytest.raises(InputError, match=text):
         prepare(made, of_scale(), **options)
 
 
@@ -399,8 +411,8 @@ def test_exchanges_that_take_long_to_replay_are_drawn_anew(tmp_path, monkeypatch
     drawn = joined(folder, scenario)
     times = [found.tables["settings"]["total_s"].to_numpy() for found in (replayed, drawn)]
     np.testing.assert_allclose(times[1], times[0], rtol=0.02)
-    assert "drawn anew by their strategies: --exact replays them" in drawn.meta["rule"]
-    assert "drawn anew" not in replayed.meta["rule"]
+    assert "strategies draw their exchanges anew: --exact replays" in drawn.meta["rule"]
+    assert "exchanges anew" not in replayed.meta["rule"]
     exact = joined(folder, scenario, exact=True)
     assert (exact.tables["settings"]["total_s"] == times[0]).all()
 
@@ -411,7 +423,7 @@ def test_of_several_world_sizes_the_largest_is_joined_and_said(tmp_path):
     more = sizes.model_copy(update={"workload": enlarged(sizes.workload)})
     join = request(options, two_strategies(tmp_path / "made"), more)
     assert join.values.scale.world_size == 16
-    assert "not on the other swept 8 ranks: --set world_size=8" in join.values.scale.rule
+    assert "of the sweep, 8, are left out: --set world_size=8" in join.values.scale.rule
     lines = [*first_answer(join.values)]
     assert [line.partition(":")[0] for line in lines] == [of.name for of in join.values.settings]
     other = of_scale().model_copy(update={"sweep": {"seed": [1, 2]}})

@@ -131,7 +131,7 @@ def test_bytes_that_exceed_the_set_many_times_are_explained(here, capsys):
         main(["study", "loader", "--order", "mosaicml_streaming:shuffle_algo=naive", *words]) == 0
     )
     out = " ".join(capsys.readouterr().out.split())
-    assert "Fetched in an epoch, in sizes of the data set: mosaicml_streaming" in out
+    assert "Fetched in an epoch, in multiples of the data set: mosaicml_streaming" in out
     assert "fetches a whole shard for a few samples" in out
     assert main(["study", "loader", "--order", "own:shuffle=global", *words]) == 0
-    assert "in sizes of the data set" not in capsys.readouterr().out
+    assert "in multiples of the data set" not in capsys.readouterr().out

@@ -205,7 +205,7 @@ def test_the_coverage_counts_predicted_rows_within_their_interval():
     assert count_covered_rows(results()) == counts
     text = coverage_text(results())
     assert "Of 2 predicted rows 1 lie within their interval" in text
-    assert "1 have an interval and not one number, of which 1 lie within it" in text
+    assert "1 have an interval rather than one number; 1 of these lie within it" in text
     assert "up to 47 %" in text and "ParaDL's report" in text
     assert result().as_json()["coverage"] == counts
     without = results().assign(traffic=0.0)

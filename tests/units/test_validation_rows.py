@@ -365,7 +365,7 @@ LARGEST, USED = "largest count", "utilisation"
         (emulated, "hosts=1;accelerators=1", "speed", f"{USED}, throughput, {LARGEST}"),
         (emulated, "accelerators=1", USED, "hosts=2"),
         (emulated, "hosts=1", USED, "accelerators=2"),
-        (emulated, "hosts=2;accelerators=3", USED, "as many on each of 2 hosts"),
+        (emulated, "hosts=2;accelerators=3", USED, "equally many accelerators on each of 2 hosts"),
         (emulated, "hosts=1;share=1.5", LARGEST, "share=0.9"),
         (emulated, "hosts=1", LARGEST, "share=0.9"),
     ],

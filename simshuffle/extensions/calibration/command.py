@@ -28,7 +28,8 @@ def probe(
         Path | None,
         Argument(
             "FOLDER",
-            "Of your data set, or a part of it; the default is made photographs.",
+            "Folder of your data set or of a part of it. Default: photographs that the probe"
+            " makes.",
         ),
     ] = None,
     *,
@@ -36,32 +37,33 @@ def probe(
         bool,
         Option(
             "",
-            "Set the costs of an exchange too, for a scenario that does not sweep it.",
+            "Also write the costs of an exchange, for a scenario that does not sweep exchanges.",
         ),
     ] = False,
     storage: Annotated[
         Path | None,
         Option(
             "FOLDER",
-            "Measure the file system of this folder instead: opens and bytes a second by readers,"
-            " past the page cache, in a new folder there that is removed again.",
+            "Measure the file system of this folder instead: opens and bytes per second by readers,"
+            " past the page cache. The probe makes a folder there, and removes it.",
         ),
     ] = None,
     network: Annotated[
         int | None,
         Option(
             "N",
-            "Measure an allreduce of gloo between so many processes here instead; between hosts run"
-            " simshuffle.train.gloo_times with torchrun, and calibrate.",
+            "Measure an allreduce of gloo between N processes on this host instead. Between hosts,"
+            " run simshuffle.train.gloo_times with torchrun, and calibrate its output.",
             low=2,
             high=64,
         ),
     ] = None,
     limit: Annotated[
-        str, Option("SIZE", "Of --storage: bytes written at most.")
+        str, Option("SIZE", "With --storage: bytes to write at most.")
     ] = "1 GB",
     seconds: Annotated[
-        float, Option("S", "Of --storage: about how long.", low=2.0, high=3600.0)
+        float,
+        Option("S", "With --storage: about how long to measure.", low=2.0, high=3600.0),
     ] = 30.0,
 ) -> None:
     """Measure what reading, decoding, pickling and writing a sample of FOLDER costs
@@ -72,9 +74,13 @@ def probe(
         sum((folder is not None or exchange, storage is not None, network is not None))
         > 1
     ):
-        rule = "must be alone: samples, storage and network are measured one at a time"
+        rule = "a probe measures either samples, or storage, or network"
         refuse(
-            "--storage, --network", rule, "several", "Give one of them.", COMMAND_LINE
+            "--storage, --network",
+            rule,
+            "several",
+            "Give one of the three.",
+            COMMAND_LINE,
         )
     if storage is not None:
         fragment = storage_fragment(storage, limit, seconds)
@@ -162,10 +168,12 @@ def time_gloo(ranks: int) -> bytes:
     process = subprocess.run(command, capture_output=True, check=False)  # noqa: S603
     if process.returncode:
         last_lines = process.stderr.decode(errors="replace").strip().splitlines()[-1:]
-        remedy = "Run it by torchrun, which shows all that is said."
+        remedy = (
+            "Run simshuffle.train.gloo_times with torchrun to see its whole output."
+        )
         refuse(
             "--network",
-            "the processes must end well",
+            "the processes of gloo must end without an error",
             " ".join(last_lines),
             remedy,
             COMMAND_LINE,

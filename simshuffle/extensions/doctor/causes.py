@@ -92,7 +92,7 @@ _PART_SENTENCES = {
     "collate": ("collate", "Putting samples together is {share} of what workers do."),
     "lock": (
         "lock",
-        "Workers wait for locks in {share} of their time: one at a time gets on.",
+        "Workers wait for locks in {share} of their time: only one at a time gets on.",
     ),
 }
 """For each cause the operation of a fetch, and the sentence on it; ``each`` is the mean
@@ -103,7 +103,7 @@ SAMPLE_CODE = "sample code"
 transform is called.
 """
 _SAMPLE_CODE_SENTENCE = (
-    "The data set's own code is {share} of what workers do, beside its reading."
+    "Apart from reading, the data set's own code is {share} of what workers do."
 )
 
 
@@ -144,7 +144,7 @@ def _fetch_causes(loop: RecordedLoop) -> Iterator[LoopWithoutCause]:
         mean_s = np.broadcast_to(
             times.send_s + times.handover_s, times.load_s.shape
         ).mean()
-        sentence = f"A batch that is made is in the loop's hands {mean_s:.2g} s later at the least."
+        sentence = f"The loop gets a finished batch {mean_s:.2g} s later or more."
         least_s = np.minimum(times.handover_s, HANDOVER_S)
         without = replace(times, send_s=0.0, handover_s=least_s, busy_extra_s=0.0)
         yield LoopWithoutCause("send", without, sentence)
@@ -167,7 +167,7 @@ def _reading_causes(loop: RecordedLoop) -> Iterator[LoopWithoutCause]:
     bytes_s = cached_s + device_s
     if request_s.any():
         seconds = request_s.sum() / max(count, 1)
-        sentence = f"Reading takes {seconds:.2g} s a request, whatever that brings."
+        sentence = f"Reading takes {seconds:.2g} s a request, whatever its size."
         yield LoopWithoutCause("latency", shorten(loop.times, request_s), sentence)
     if bytes_s.any():
         sentence = f"Reading brings {nbytes / bytes_s.sum() / 1e6:.3g} MB/s a worker."
@@ -294,7 +294,7 @@ def _interpreter_causes(loop: RecordedLoop) -> Iterator[LoopWithoutCause]:
     )
     sentence = (
         f"A thread that asks for the interpreter gets it {1e3 * mean_delay_s:.2g} ms late:"
-        " another holds it."
+        " another thread holds it."
     )
     without = shorten(loop.times, step_s=np.maximum(blocked_s, 0.0))
     yield LoopWithoutCause("gil", without, sentence, SPECIAL)

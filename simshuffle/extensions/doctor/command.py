@@ -53,8 +53,8 @@ class DoctorOptions:
         Argument(
             "RECORD|-- COMMAND",
             "A record or a trace of a training: a result folder of doctor, a Parquet file, a trace"
-            " of PyTorch's profiler; of several numbers of ranks, for --ranks. Or, behind --, the"
-            " command that trains.",
+            " of PyTorch's profiler. For --ranks, also several, with different numbers of ranks."
+            " Or, behind --, the command that trains.",
             many=True,
             complete=result_folders,
         ),
@@ -73,7 +73,7 @@ class DoctorOptions:
         float | None,
         Option(
             "S",
-            "End the command in order after S s of steps. Default: its own end.",
+            "Stop the command in order after S s of steps. Default: when it ends by itself.",
             low=0.001,
         ),
     ] = None
@@ -81,20 +81,20 @@ class DoctorOptions:
         int,
         Option(
             "N",
-            "Run the command again with each of the best N remedies, with batches that are played"
-            " again, so that nothing waits, and as it is. It may overwrite what it wrote.",
+            "Run the command again: as it is, with each of the best N remedies, and with replayed"
+            " batches, so that nothing waits. It may overwrite what it wrote.",
             low=0,
         ),
     ] = 0
     try_seconds: Annotated[
-        float, Option("S", "Seconds of steps of each of these runs.", low=0.001)
+        float, Option("S", "Seconds of steps of each run of --try.", low=0.001)
     ] = 60.0
     on: Annotated[
         str | None,
         Option(
             "NAME",
-            "Predict the same training on this machine, by its name or file. Default: its own"
-            " host.",
+            "Predict the same training on this machine, by its name or file. Default: the host of"
+            " the record.",
             complete=machine_names,
         ),
     ] = None
@@ -102,7 +102,7 @@ class DoctorOptions:
         list[int] | None,
         Option(
             "M,...",
-            "Predict it with so many ranks. Default: as many as were recorded, with --on.",
+            "Predict the training with M ranks. Default, with --on: as many as were recorded.",
             read=counts_of("--ranks", "64,512,2048"),
             many=True,
         ),
@@ -111,7 +111,7 @@ class DoctorOptions:
         list[Path] | None,
         Option(
             "FILE",
-            "Of machine probe or calibrate: what the prediction takes in.",
+            "Measured values for the prediction, from machine probe or calibrate.",
             many=True,
         ),
     ] = None
@@ -331,7 +331,7 @@ class _RecordedCommand:
             else:
                 self._examine_if_enough(room, ended)
         if ended.signal_number == signal.SIGINT or ended.status == INTERRUPTED:
-            raise Stopped("Interrupted; what was recorded until then counts.")
+            raise Stopped("Interrupted; the result is of what was recorded until then.")
         return 128 + ended.signal_number if ended.signal_number else ended.status
 
     def _examine_if_enough(self, room: Path, ended: ScriptEnd) -> None:
@@ -400,7 +400,7 @@ class _RecordedCommand:
         start = max(0.0, seconds - examination.diagnosis.loop.seconds)
         minutes = (len(trials) + 1) * (start + options.try_seconds) / 60
         say(
-            f"The script runs {len(trials) + 1} times more, some {minutes:.2g} min in all."
+            f"The script runs {len(trials) + 1} times more, about {minutes:.2g} min in all."
         )
         runs = ScriptRuns(
             self.words, room, say, options.try_seconds, options.keeps_stdout

@@ -46,21 +46,21 @@ STEP_PARTS = ("copy", "forward", "backward", "optimizer", "allreduce")
 
 CAUSES = Schema(
     {
-        "cause": text("of the loop's time"),
-        "seconds": amount("that the loop would take less without it", look=".3g"),
+        "cause": text("what the loop loses time with"),
+        "seconds": amount("s that the loop saves without the cause", look=".3g"),
         "share": share("of the loop's time", head="of the loop", look="percent"),
-        "confidence": share("that it is the first", look=".2f"),
+        "confidence": share("that this cause is the first", look=".2f"),
     }
 )
 REMEDIES = Schema(
     {
         "remedy": text("what to do"),
         "gain_s": real("s a batch, predicted", head="saves (s a batch)", look=".3g"),
-        "low": real("end of its 90 % interval", look=".3g"),
-        "high": real("end of its 90 % interval", look=".3g"),
+        "low": real("low end of the 90 % interval of gain_s", look=".3g"),
+        "high": real("high end of the 90 % interval of gain_s", look=".3g"),
         "share": real("of the loop's time", head="of the loop", look="percent"),
         "cost": text("what it takes"),
-        "limit": text("what binds after it", head="then binds"),
+        "limit": text("what binds after the remedy", head="then binds"),
     }
 )
 
@@ -139,8 +139,8 @@ class Diagnosis:
         head = f"The loop waits for its data {100 * waited_share:.3g} % of its {loop.seconds:.3g} s"
         if not loop.waits_known:
             head = (
-                f"A step takes {loop.batch_s:.3g} s. Waits for data are not in this record, in"
-                " which no DataLoader is called; where there are any, they are a part of the step"
+                f"A step takes {loop.batch_s:.3g} s. Waits for data are not in this record, because"
+                " no DataLoader is called in it; if there are waits, they are a part of the step"
             )
         if self.causes:
             first = self.causes[0]
@@ -150,7 +150,7 @@ class Diagnosis:
                 f"{first.sentence}"
             )
         if waited_share >= HEALTHY and not self.loop.seen:
-            return f"{head}; why, this record cannot tell."
+            return f"{head}; this record cannot tell why."
         if not loop.waits_known:
             return f"{head}."
         min_share = f"{100 * self.loop.least_share:.2g} %"
@@ -315,8 +315,8 @@ def _saved_seconds(batch_s: Floats, candidates: Sequence[LoopTimes]) -> Floats:
 
 
 def _resample_sums(gains: Floats, loop: RecordedLoop) -> Floats:
-    """Return the s saved over all batches in resamples of a record, (RESAMPLES, N);
-    the same in every call.
+    """Return the s saved over all batches in resamples of a record, (RESAMPLES, N),
+    drawn alike in every call.
 
     Blocks of batches are drawn with replacement, because consecutive batches depend on
     each other. The first batch of every epoch but the first stays in each resample: it

@@ -165,7 +165,7 @@ def _read_trials(path: Path) -> list[TrialOutcome]:
             "",
             f"must be what was tried: {error}",
             "",
-            "Remove it, or try again.",
+            "Remove the file, or run doctor --try again.",
             str(path),
         )
 

@@ -84,7 +84,8 @@ def fit(
     if len(set(ranks)) < len(records):
         rule = "must have different numbers of ranks"
         numbers = " and ".join(map(str, ranks))
-        refuse("RECORD", rule, numbers, "Name one of each.", records[0].source)
+        remedy = "Name one record of each."
+        refuse("RECORD", rule, numbers, remedy, records[0].source)
     return _ScenarioFit(sorted(records, key=_num_ranks), include).fit_training()
 
 
@@ -255,7 +256,7 @@ class _ScenarioFit:
             load_s: s of a sample.
         """
         self.notes.append(
-            "Ranks make their batches themselves: that is in their steps too."
+            "Ranks make their batches themselves: their steps include that time."
         )
         for name, share in (("forward", 1 / 3), ("backward", 2 / 3)):
             seconds = parse_quantity(times[name], SECONDS) + share * load_s
@@ -275,7 +276,7 @@ class _ScenarioFit:
             "What workers do was not recorded: loading is taken to cost nothing."
         )
         no_limit = ValueWithInterval(parse_quantity(NO_LIMIT, RATE))
-        return ReadingLaw(ValueWithInterval(0.0), no_limit, no_limit)
+        return ReadingLaw(ValueWithInterval(0.0), no_limit, no_limit, is_recorded=False)
 
     def fit_dataset(
         self, name: str, decode: ValueWithInterval, mean_nbytes: float
@@ -294,7 +295,7 @@ class _ScenarioFit:
         samples = float(loads["samples"].sum())
         opens = float(loads["opens"].sum())
         decoded_nbytes = float(loads["decoded"].sum())
-        note = "of a core: decode, transform and collate, and what reading takes of it"
+        note = "core time of decode, transform and collate, and of reading"
         samples_of_epoch = self.steps[0].groupby("epoch")["samples"].sum()
         num_samples = int(self.loader.get("samples") or samples_of_epoch.max())
         dataset: dict[str, Any] = {
@@ -322,7 +323,7 @@ class _ScenarioFit:
         cores = (self.about.get("host") or {}).get("cores")
         if not cores:
             self.notes.append(
-                "How many cores the host has is not known: they do not bind."
+                "The number of cores of the host is not known: cores are taken never to bind."
             )
         return max(int(cores), 1) if cores else UNKNOWN_CORES
 
@@ -339,7 +340,7 @@ class _ScenarioFit:
         nbytes = self.gradient_nbytes
         if not nbytes:
             self.notes.append(
-                "The size of the gradients is not known: ranks only wait for others."
+                "The size of the gradients is not known: an allreduce only makes ranks wait."
             )
             return {"gradient_size": "8 B"}
         settings: dict[str, Any] = {"gradient_size": readable(nbytes, NBYTES, 12)}
@@ -368,7 +369,7 @@ class _ScenarioFit:
             self.host_notes.append(
                 "No allreduce shows in steps: on this host it is taken as free."
                 if self.ranks[0] == 1
-                else "What steps show of an allreduce is not known apart: it stays in them."
+                else "The record cannot separate an allreduce from steps: it stays in them."
             )
         return allreduce_settings(seconds_of_ranks, self.gradient_nbytes, self.source)
 
@@ -380,38 +381,37 @@ class _ScenarioFit:
         self, device: str, cores: int, reading: ReadingLaw
     ) -> dict[str, Any]:
         """Return this host, with a server that is as the record has it, and note the
-        server's values as measured.
+        server's values as measured if any fetch was recorded.
 
         Args:
             device: name of its accelerator.
             cores: of the host.
             reading: the law of the server.
         """
-        note = "what a worker waits for a sample beside its bytes"
-        latency = self.measured.note(
-            f"{SERVER}.latency", reading.latency, SECONDS, note
-        )
+        measured = self.measured if reading.is_recorded else MeasuredValues()
+        note = "wait of a worker for a sample, in addition to the time of its bytes"
+        latency = measured.note(f"{SERVER}.latency", reading.latency, SECONDS, note)
         own_rate = readable(reading.own_rate.value, RATE, 6)
         if reading.binds:
             key = f"{SERVER}.connection_bandwidth"
-            note = "what a worker gets by itself"
-            own_rate = self.measured.note(key, reading.own_rate, RATE, note)
-        note = "what all readers share, from the time in which the server is busy"
+            note = "rate of one worker alone"
+            own_rate = measured.note(key, reading.own_rate, RATE, note)
+        note = "rate that all readers share, from the time in which the server is busy"
         if not reading.binds:
-            note = "readers were not in each other's way: a limit is above the lower end, if any"
+            note = "readers did not slow each other: a limit, if any, is above the lower end"
             reached = readable(reading.bandwidth.low, RATE, 3)
             if not any(table["nbytes"].any() for table in self.loads):
                 reached = f"{reading.bandwidth.low:.3g} samples/s"
             self.host_notes.append(
-                f"No limit of what all readers share was reached, up to {reached}: it is taken to"
-                " be far above. Record more ranks, or measure it (simshuffle machine probe)."
+                f"Readers together reached {reached} and no limit: the limit is taken to be far"
+                " above. Record more ranks, or measure it (simshuffle machine probe)."
             )
         if self.known_bandwidth is not None:
-            note = "as it was measured otherwise"
+            note = "from another measurement"
         server = {
             "latency": latency,
             "connection_bandwidth": own_rate,
-            "bandwidth": self.measured.note(
+            "bandwidth": measured.note(
                 f"{SERVER}.bandwidth", reading.bandwidth, RATE, note
             ),
             "request_rate": "1 G/s",

@@ -266,8 +266,8 @@ class FittedTraining:
     def _move_to_machine(
         self, document: dict[str, Any], machine_name: str | Path
     ) -> list[dict[str, Any]]:
-        """Put the training on a machine, and return the records of the values that it
-        keeps: those of the data set and of steps.
+        """Put the training on a machine, and return the records of the values that the
+        training keeps: values of the data set and of steps.
 
         Steps last as long on the accelerator of the machine; those of a CPU lose their
         jitter. The allreduce becomes an estimate of NCCL's. Samples come from the
@@ -351,7 +351,7 @@ class FittedTraining:
 
     def fragment(self) -> str:
         """Return the measured values of the workload, as the YAML text of a fragment
-        that a scenario of another machine includes; those of the server are left out.
+        that a scenario of another machine includes; values of the server are left out.
         """
         measured = [value for value in self.values if value.key.startswith("workload.")]
         content = {

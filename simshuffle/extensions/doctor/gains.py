@@ -121,7 +121,7 @@ def gain(control: Record, changed: Record, num_skipped: int = 0) -> Gain:
         block_length = len(common) // MIN_BLOCKS
     if block_length == 0:
         raise SimshuffleError(
-            f"both did only {len(common)} batches after the first ones"
+            f"both runs did only {len(common)} batches after the first ones"
         )
 
     generator = np.random.default_rng(SEED)

@@ -149,7 +149,7 @@ def step_rows(record: Record, loads: pd.DataFrame) -> pd.DataFrame:
         samples > 0, samples, loader_settings(record).get("batch_size") or 0
     )
     if not samples.any():
-        rule = "must say of how many samples a batch is"
+        rule = "must say how many samples a batch has"
         refuse("RECORD", rule, "no batch size", "Record the loader too.", record.source)
     table = steps[["start_s", "seconds", "queued_s"]].assign(
         samples=samples, core_s=steps["cpu_s"]

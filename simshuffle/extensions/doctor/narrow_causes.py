@@ -118,8 +118,8 @@ def slow_sample_causes(loop: RecordedLoop) -> Iterator[LoopWithoutCause]:
     displayed = [str(index) for index in dict.fromkeys(indices) if index >= 0][:3]
     slowest = f"; the slowest are {', '.join(displayed)}" if displayed else ""
     sentence = (
-        f"{is_slow.sum()} of {len(is_slow)} samples take {seconds[is_slow].mean():.2g} s in the"
-        f" mean, the median {median_s:.2g} s{slowest}."
+        f"{is_slow.sum()} of {len(is_slow)} samples take {seconds[is_slow].mean():.2g} s on"
+        f" average, the median sample {median_s:.2g} s{slowest}."
     )
     yield LoopWithoutCause(
         "slow sample", shorten(loop.times, extra_s), sentence, SPECIAL
@@ -205,7 +205,7 @@ def worker_start_causes(loop: RecordedLoop) -> Iterator[LoopWithoutCause]:
     starts_workers = not loop.settings.get("persistent_workers")
     if loop.times.workers and len(worker_start_s) > 1 and starts_workers:
         mean_s = float((worker_start_s[1:].mean(axis=1) + loop.epoch_end_s[:-1]).mean())
-        sentence = f"New workers begin {mean_s:.2g} s after an epoch does."
+        sentence = f"New workers begin {mean_s:.2g} s after their epoch."
         yield LoopWithoutCause("workers anew", keep_workers(loop), sentence, SPECIAL)
 
 

@@ -46,16 +46,16 @@ RANKS = Schema(
     {
         "ranks": count("M"),
         "step_s": amount(
-            "of an iteration, mean of an epoch", head="step (s)", look=".3g"
+            "s of an iteration, mean of the last epoch", head="step (s)", look=".3g"
         ),
         "epoch_s": amount("of the last epoch", head="epoch (s)", look=".4g"),
-        "interval": text("of 90 %, of the epoch", head="90 % (s)"),
+        "interval": text("90 % interval of the epoch, s", head="90 % (s)"),
         "stall": text("what ranks wait for most, and its share", head="waits for"),
         "hidden": share(
             "largest Q that costs nothing", empty=True, head="hidden Q", look=".3g"
         ),
         "next": text(
-            "with twice the ranks, what takes longest of all but computing, over that",
+            "with twice the ranks, the slowest resource, and its time over that of computing",
             head="at twice M",
         ),
     }
@@ -147,7 +147,7 @@ class Prediction:
         )
         numbers = " and ".join(map(str, self.recorded))
         ranks = f"{numbers} rank{'s' * (max(self.recorded) > 1)}"
-        basis = f"This rests on the {self.source}, with {ranks}{assumptions}."
+        basis = f"The prediction rests on the {self.source}, with {ranks}{assumptions}."
         return f"On {self.machine}, {largest}{next_limit}. {basis}"
 
     def parts(self) -> list[str | Table]:
@@ -402,7 +402,7 @@ def _state_assumptions(
     sentences = []
     if not training.reads_files:
         sentences.append(
-            "The record has no bytes of samples: on a machine they are taken from memory."
+            "The record has no bytes of samples: on a machine, samples are taken to be in memory."
         )
     if not any(keys_overlap(name, key) for name in overrides):
         sentences.append(
@@ -412,6 +412,6 @@ def _state_assumptions(
         if training.device.startswith("cpu"):
             sentences.append(
                 f"The record is of a CPU: {accelerator} computes faster, and its steps are taken to"
-                " vary as the default says."
+                " vary by the default."
             )
     return sentences

@@ -77,9 +77,9 @@ def remove_core_waits(loop: RecordedLoop) -> RecordedLoop:
         percent = 100 * share * waits.total_s / waits.wanted_s
         notes = [
             *notes,
-            f"Other programs had the cores: the loop's threads waited for one in "
-            f"{percent:.0f} % of the time in which they could compute. "
-            "Shares are those that it would lose without them; a quiet machine would tell more.",
+            f"Other programs had the cores: the loop's threads waited for a core in "
+            f"{percent:.0f} % of the time in which they could compute. Shares are of the "
+            "loop without these waits; a record of a quiet machine would tell more.",
         ]
     queued_s = loop.sums["queued_s"] * (1 - share)
     return replace(

@@ -51,6 +51,7 @@ class ReadingLaw:
     own_rate: ValueWithInterval  # bytes/s that a reader gets at most
     bandwidth: ValueWithInterval  # bytes/s that all readers share
     binds: bool = True  # whether the bandwidth binds in the record; else only its low end is known
+    is_recorded: bool = True  # whether any fetch was recorded; else nothing is measured
 
     @property
     def rate(self) -> float:
@@ -61,10 +62,13 @@ class ReadingLaw:
 def sample_reads(record: Record, loads: pd.DataFrame) -> pd.DataFrame:
     """Return a row for each wait for bytes, in the order of time.
 
-    The columns are start_s, seconds, waited_s, samples, nbytes (the number of samples
-    if bytes are not known). The rows are the first `MAX_READS` single samples where the
-    record has at least `ALMOST_ALL` of them, and whole batches otherwise. Batches of
-    0 s are left out; no row is left without fetches.
+    The columns are start_s, seconds, waited_s (the part of ``seconds`` that went into
+    waiting), samples (of the row) and nbytes (the number of samples if bytes are not
+    known). The rows are the first `MAX_READS` single samples where the record has at
+    least `ALMOST_ALL` of them, and whole batches otherwise. A sample computes for an
+    equal share of its batch's computing, waits for the rest, and has an equal share of
+    the batch's bytes where its own are not known. Samples of other loaders than the
+    main one, and batches of 0 s, are left out; no row is left without fetches.
 
     Args:
         record: of a training.
@@ -184,6 +188,8 @@ def _split_latency(
     Whether k readers meet at the server while none is late, always or never, is not in
     its rate, but in what they wait, A_k: A_1 = a + n / c and A_k = a + n k / B, with a
     from 0, where they never meet, to the latency of the server, where they always do.
+    a, the latency of the law, is the mean over the tables of more ranks; with one table
+    it is the latency of the server. c, the own rate, is from the fewest ranks.
 
     Args:
         tables: `sample_reads` for each number of ranks, the fewest first.
@@ -230,6 +236,8 @@ def _mean_readers(table: pd.DataFrame) -> float:
 def _law_without_limit(table: pd.DataFrame, max_rate: float) -> ReadingLaw:
     """Return the law of readers that were not in each other's way: a sample waits for
     its mean wait alone, and ``binds`` is False.
+
+    The own rate and the bandwidth are `UNSEEN` times ``max_rate``.
 
     Args:
         table: `sample_reads` of the fewest ranks.
@@ -294,8 +302,9 @@ def _find_latency(
     """Return the least latency, s, at which two rates are equal, and the shared rate
     there.
 
-    None if they never are. Where the rates stay equal from then on, their difference
-    ends in noise: the line on which the difference falls is followed to 0.
+    None if they never are. The own rate rises with the latency, relative to the shared
+    one, and is below it at first. Where the rates stay equal from then on, their
+    difference ends in noise: the line on which it shrinks is followed to 0.
 
     Args:
         latencies: (latencies,) s, ascending.
@@ -305,8 +314,8 @@ def _find_latency(
     log_ratio = np.log(own_rates) - np.log(shared_rates)
 
     def latency_at(level: float) -> float | None:
-        """Return the least latency at which the logarithm of the ratio reaches a level,
-        s; None if it never does.
+        """Return the least latency, s, at which the logarithm of own over shared rate
+        rises to a level; 0 if it starts there or above, None if it stays below.
         """
         index = int(np.argmax(log_ratio >= level))
         if index == 0:

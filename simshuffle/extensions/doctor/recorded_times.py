@@ -60,7 +60,7 @@ def recorded_times(
     )
     if "fetch" not in recorded_operations:
         notes.append(
-            "What makes the batches was not recorded: why they are late cannot be told."
+            "The loading of batches was not recorded: the record cannot tell why they are late."
         )
         return times
 
@@ -69,7 +69,9 @@ def recorded_times(
     is_unseen = np.isnan(load_start)
     if is_unseen.any():
         count = int(is_unseen.sum())
-        notes.append(f"{count} batches were made unseen: they are taken as the median.")
+        notes.append(
+            f"The loading of {count} batches was not recorded: the median stands for it."
+        )
         load_s = np.where(
             is_unseen, np.nanmedian(np.where(is_unseen, np.nan, load_s)), load_s
         )

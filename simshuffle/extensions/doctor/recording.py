@@ -113,7 +113,7 @@ class Recording:
         """
         if operation not in PHASES:
             rule = f"must be one of {', '.join(PHASES)}"
-            remedy = "Say one of them."
+            remedy = "Name one of these."
             refuse("operation", rule, repr(operation), remedy, "phase")
         step = self._process.current_step
         self._process.current_step = None

@@ -73,8 +73,8 @@ _CURES: Mapping[str, tuple[str, str, float]] = {
     "opens": ("store samples in shards, many in a file", "the data written again", 0.8),
     "latency": ("read in larger requests, or several at a time", _CODE, 0.5),
     "bandwidth": (
-        "keep the data on a faster disk, or smaller",
-        "a disk that holds them",
+        "keep the data on a faster disk, or make it smaller",
+        "a disk that holds the data",
         0.5,
     ),
     "page cache": ("shuffle partially, or in shards that stay", "another order", 0.5),
@@ -103,7 +103,7 @@ _CURES: Mapping[str, tuple[str, str, float]] = {
         0.5,
     ),
     "cores": ("fewer threads than cores", "slower steps, if these need them", 0.0),
-    "copy": ("hand over what need not be converted", _CODE, 0.5),
+    "copy": ("hand over data that need not be converted", _CODE, 0.5),
 }
 
 
@@ -315,8 +315,9 @@ def _change_settings(loop: RecordedLoop) -> Iterator[RemedyCandidate]:
 def _keep_in_memory(
     loop: RecordedLoop, causes: Sequence[str]
 ) -> Iterator[RemedyCandidate]:
-    """Yield the loop with its files in memory, or its samples in a worker's, where they
-    fit into `MAX_CACHE_SHARE` of it; nothing where the memory is not known.
+    """Yield the loop with its files in memory, or its samples in a worker's memory,
+    where they fit into `MAX_CACHE_SHARE` of the memory; nothing where the memory is not
+    known.
 
     Files are kept only against costs of reading, if their bytes are known. Samples are
     kept only where there are several epochs, and no workers or a single lasting one.

@@ -225,7 +225,9 @@ class _ScriptWatch:
             # a terminal sends it to all processes of its group, so the script has it
             if not _has_terminal():
                 self._send(number)
-            self._say("Interrupted: waiting for the script. Once more ends it.")
+            self._say(
+                "Interrupted: waiting for the script. Press Ctrl-C once more to end it."
+            )
         else:
             self._send(number)
 

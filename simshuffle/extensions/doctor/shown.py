@@ -37,14 +37,12 @@ BATCH = Schema(
 _SAVED = ".1fpercent"
 TRIES = Schema(
     {
-        "remedy": text("that the script was run with"),
+        "remedy": text("with which the script was run"),
         "predicted": real("share of a batch's time", empty=True, look=_SAVED),
         "predicted_interval": text("of 90 %", head="(90 %)"),
         "measured": real("share of a batch's time", empty=True, look=_SAVED),
         "measured_interval": text("of 90 %", head="(90 %)"),
-        "within": text(
-            "whether both intervals have a part in common", head="as predicted"
-        ),
+        "within": text("whether both intervals overlap", head="as predicted"),
     }
 )
 MAX_REMEDIES = 6
@@ -109,7 +107,7 @@ def tries_parts(tries: Sequence[TrialOutcome]) -> list[str | Table]:
             )
             for outcome in measured
         ]
-        title = "Saved of a batch's time, beside a run of the script as it is"
+        title = "Share of a batch's time saved, against a run of the script as it is"
         parts.append(TRIES.listing(TRIES.framed(rows), title, list(TRIES.columns)))
     failures = [outcome for outcome in tries if outcome.measured is None]
     return [

@@ -81,11 +81,13 @@ def fit_steps(
     times["update"] = readable(update_s, SECONDS, 6)
     notes: tuple[str, ...] = ()
     if is_separable:
-        note = "of steps of several batch sizes, what does not grow with the batch"
+        note = (
+            "time of a step that does not grow with the batch, from several batch sizes"
+        )
         times["fixed"] = measured.note(f"{key}.fixed", fixed, SECONDS, note)
     else:
         times["measured_batch"] = batch_size
-        notes = ("All batches have one size: what of a step is fixed is a prior.",)
+        notes = ("All batches have one size: the fixed part of a step is a prior.",)
     return FittedSteps(
         times=times,
         table=table,

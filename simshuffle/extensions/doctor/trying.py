@@ -46,7 +46,7 @@ class TrialOutcome:
     @property
     def within(self) -> bool:
         """True if the intervals of the predicted and the measured gain overlap; False
-        if one of them is missing.
+        if either gain is missing.
         """
         if self.measured is None or self.predicted is None:
             return False

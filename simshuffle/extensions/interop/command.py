@@ -42,14 +42,16 @@ Pattern = Annotated[
     str | None,
     Option(
         "NAME",
-        "What is sent. Default: all_to_all, of more than 4,096 adapters random_permutation.",
+        "Pattern of messages. Default: all_to_all; random_permutation for over 4,096 adapters.",
         complete=words(place="simshuffle.extensions.interop.fabrics.survey:PATTERNS"),
     ),
 ]
 RoutingKind = Annotated[
     str | None,
     Option(
-        "KIND", "Such as ecmp:queue_pairs=4. Default: the machine's.", complete=ROUTINGS
+        "KIND",
+        "Routing, such as ecmp:queue_pairs=4. Default: the machine's.",
+        complete=ROUTINGS,
     ),
 ]
 
@@ -64,15 +66,15 @@ def show(
     source: NetworkName,
     *,
     route: Annotated[
-        tuple[str, str] | None, Option("HOST HOST", "Show the way between two.")
+        tuple[str, str] | None, Option("HOST HOST", "Show the route between two hosts.")
     ] = None,
     pattern: Pattern = None,
     routing: RoutingKind = None,
-    seed: Annotated[int, Option("N", "Of what is drawn.", low=0)] = 1,
+    seed: Annotated[int, Option("N", "Seed of what is drawn at random.", low=0)] = 1,
     out: Annotated[
         Path | None, Option(OUT_FILE, "Draw the network with its loads: .png or .pdf.")
     ] = None,
-    force: Annotated[bool, Option("", "Replace the file there.")] = False,
+    force: Annotated[bool, Option("", "Replace an existing file.")] = False,
     json: AsJson = False,
     to: To = None,
 ) -> None:
@@ -217,7 +219,7 @@ def _make_tables(
     facts_table = new_table(None, ["what", "found"])
     for name, text in facts.items():
         facts_table.add_row(name, text)
-    title = f"{pattern}: messages that share a link, and what each of them gets"
+    title = f"{pattern}: messages that share a link, and the bandwidth of each"
     load_table = new_table(title, ["links"], ["count", "mean", "most", "each message"])
     for row in loads.itertuples():
         rate = readable(row.full_at, Dimension.BANDWIDTH) if row.most else "-"
@@ -303,5 +305,5 @@ def print_fabric(fabric: ImportedFabric) -> None:
         say(f"  {name:10} {text}")
     if fabric.slow_cables:
         say(
-            "What they cost an epoch: import once more with --mended, run both, and compare."
+            "To see what these cables cost, import again with --mended, run both, and compare."
         )

@@ -42,13 +42,13 @@ EXAMPLE = "quickstart"
 
 MACHINE_HEAD = """\
 # {name}, written by `simshuffle machine import`.
-# Read from {file}: hosts, adapters, switches, cables and what they carry.
-# All that is marked as an estimate is not in it: it is yours to change.
+# Read from {file}: hosts, adapters, switches, cables and their bandwidths.
+# The file does not give the values that are marked as estimates: change them as you know better.
 name: {name}
 description: {description}
 topology:
   kind: custom
-  path: {fabric}  # estimates in it: {cable} for a cable, {switch} for a switch that does not say
+  path: {fabric}  # estimates of latency: {cable} for a cable, {switch} for a switch that names none
 """
 TABLES_ROUTING = """\
 routing:
@@ -57,7 +57,7 @@ routing:
 """
 DEFAULT_ROUTING = """\
 routing:
-  kind: min_hop  # estimate: what OpenSM does by default; --routes takes the tables that it made
+  kind: min_hop  # estimate: the default of OpenSM; --routes takes its tables
 """
 HOST_SECTIONS = """\
 host:
@@ -90,17 +90,17 @@ File = Annotated[
     Path,
     Argument(
         "FILE",
-        "What ibnetdiscover printed, topology.conf or topology.yaml of Slurm, InfraGraph,"
+        "Output of ibnetdiscover, topology.conf or topology.yaml of Slurm, InfraGraph,"
         " networkx node-link JSON, or GraphML; or a folder with such a file and those of"
-        " --routes, --names and --slurm. Of a host: topology XML of NCCL, or what nvidia-smi"
-        " topo -m printed.",
+        " --routes, --names and --slurm. For a host: topology XML of NCCL, or the output of"
+        " nvidia-smi topo -m.",
     ),
 ]
 Out = Annotated[
     Path,
     Option(
         "FILE",
-        "A machine (.yaml), or its network alone (.json); of a host a fragment (.yaml), which a"
+        "A machine (.yaml), or only its network (.json); for a host, a fragment (.yaml) that a"
         " scenario includes.",
     ),
 ]
@@ -108,7 +108,7 @@ Routes = Annotated[
     Path | None,
     Option(
         "FILE",
-        "Forwarding tables: opensm-lfts.dump, or what dump_lfts or ibroute printed.",
+        "Forwarding tables: opensm-lfts.dump, or output of dump_lfts or ibroute.",
     ),
 ]
 Names = Annotated[
@@ -121,12 +121,12 @@ Slurm = Annotated[
     Path | None,
     Option(
         "FILE",
-        "topology.conf or topology.yaml of Slurm: its nodes are the hosts that take part.",
+        "topology.conf or topology.yaml of Slurm; its nodes are the hosts of the machine.",
     ),
 ]
 LinkBandwidth = Annotated[
     str | None,
-    Option("RATE", "What links carry of which the file does not say it: '25 GB/s'."),
+    Option("RATE", "Bandwidth of links that have none in the file, such as '25 GB/s'."),
 ]
 
 
@@ -149,13 +149,18 @@ def import_(
     link_bandwidth: LinkBandwidth = None,
     links_up: Annotated[
         int | None,
-        Option("N", "Slurm: links from a switch up. Default: hosts below.", low=1),
+        Option(
+            "N",
+            "Slurm: links from a switch to the one above. Default: its hosts.",
+            low=1,
+        ),
     ] = None,
     name: Annotated[
-        str | None, Option("NAME", "Of the machine. Default: that of --out.")
+        str | None, Option("NAME", "Name of the machine. Default: the name of --out.")
     ] = None,
     gpus: Annotated[
-        int | None, Option("N", "Of a host. Default: as adapter ports.", low=1)
+        int | None,
+        Option("N", "GPUs of a host. Default: one for each adapter port.", low=1),
     ] = None,
     accelerator: Annotated[
         str | None, Option("NAME", "The key of step times in a scenario.")
@@ -164,7 +169,7 @@ def import_(
         bool,
         Option(
             "",
-            "Give slow cables, and those of older adapters, what their neighbours carry.",
+            "Give slow cables, and cables of older adapters, the bandwidth of their neighbours.",
         ),
     ] = False,
     force: Force = False,
@@ -200,7 +205,7 @@ def import_(
             "--out", "must end in .yaml or .json", repr(str(out)), remedy, COMMAND_LINE
         )
     if is_alone and dumps.routes is not None:
-        rule = "needs the file of a machine"
+        rule = "needs --out to be a machine (.yaml)"
         remedy = "Write --out with .yaml."
         refuse("--routes", rule, repr(str(out)), remedy, COMMAND_LINE)
     suffixes = [out.suffix]
@@ -240,7 +245,7 @@ def _print_written(
     print_fabric(fabric)
     if dumps.routes is not None:
         say(
-            f"  {'tables':10} {dumps.routes.name}: every host port is reached, without circles"
+            f"  {'tables':10} {dumps.routes.name}: every host port is reached without loops"
         )
     for path in written:
         typer.echo(f"Written: {path}")
@@ -370,7 +375,9 @@ def _first_run_command(machine: Path) -> list[str]:
         values["cluster.host.accelerator"] = ACCELERATOR
     load_scenario(EXAMPLE, values).runs()
     if "cluster.host.accelerator" in values:
-        say(f"{EXAMPLE} has no step times of {accelerator}: those of {ACCELERATOR}.")
+        say(
+            f"{EXAMPLE} has no step times of {accelerator}; the run takes those of {ACCELERATOR}."
+        )
     options = [
         option
         for key, value in values.items()

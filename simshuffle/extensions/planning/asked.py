@@ -283,12 +283,12 @@ def _build_request(
             candidates, key=lambda candidate: candidate.best_accuracy or 0.0
         )
         best_accuracy = f"{best_candidate.best_accuracy:.4g}"
-        rule = f"must be reached by a curve; the best is {best_accuracy}, of {best_candidate.name}"
+        rule = f"must be reached by a curve; {best_candidate.name} is best with {best_accuracy}"
         refuse(
             "--target",
             rule,
             f"{plain_request['target']:.4g}",
-            "Lower it, or learn longer.",
+            "Lower the target, or train longer.",
             source,
         )
     if not plan_request.feasible_candidates:
@@ -400,7 +400,7 @@ def _check_prices(prices: Mapping[str, Any]) -> dict[str, float]:
             or not isinstance(value, int | float)
             or not 0 <= value < 1e15
         ):
-            remedy = "Give a number from 0 on."
+            remedy = "Give a number of at least 0."
             problems.append(Problem(path, "must be a price", repr(value), remedy))
     if problems:
         raise InputError(problems, COMMAND_LINE)

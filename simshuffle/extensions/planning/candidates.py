@@ -109,10 +109,9 @@ def list_exchanges(
                 settings_with_curves = ", ".join(
                     _setting_name(*curve_setting) for curve_setting in curves_by_setting
                 )
-                rule = f"must be a strategy that there is a curve of: {settings_with_curves}"
-                refuse(
-                    "--strategy", rule, text, "Name another, or add its curve.", source
-                )
+                rule = f"must be a strategy with a curve: {settings_with_curves}"
+                remedy = "Name one of these, or add its curve."
+                refuse("--strategy", rule, text, remedy, source)
         names = [strategy_name(strategy) for strategy in strategies.values()]
         if repeated_names := [name for name in names if names.count(name) > 1]:
             _refuse_repetition(repeated_names[0])
@@ -159,7 +158,7 @@ def _setting_exchanges(
     values = dict(KINDS[short_name])
     if short_name != "local":
         if fraction is None or not 0 < fraction <= 1:
-            rule = f"of {short_name} must be above 0 and at most 1"
+            rule = f"must be above 0 and at most 1 for {short_name}"
             refuse("exchange_fraction", rule, str(fraction), "Add it.", source)
         if own_strategy is not None and own_strategy.kind == values["kind"]:
             values = {

@@ -20,19 +20,23 @@ from simshuffle.report.folders import meta_of
 from simshuffle.study import engine
 
 TARGET_MARGIN = 0.01
-"""Share by which the default target is below the best of global shuffle, as the first
-default target of ``simshuffle study tta``.
+"""Absolute accuracy by which the default target is below the best of global shuffle.
+
+From 0.75 it leads to 0.74. The first default target of ``simshuffle study tta`` has the
+same margin.
 """
 Setting = tuple[str, float | None]
 """Short name of a strategy, and Q: None under global shuffle, 0 under local shuffle."""
 COLUMNS = "strategy (or setting), exchange_fraction, epoch and accuracy"
+"""Columns of a CSV file of curves, in the words of errors."""
 
 
 @dataclass(frozen=True)
 class AccuracyCurve:
-    """Accuracy of one setting after each epoch."""
+    """Accuracy of one setting after each evaluated epoch."""
 
-    accuracy: Mapping[int, float]  # share of test samples, mean over seeds, by epoch
+    # share of test samples, 0 to 1, mean over seeds, by epoch from 1; never empty
+    accuracy: Mapping[int, float]
 
     @property
     def best(self) -> float:
@@ -60,9 +64,10 @@ def read_curves(path: Path) -> dict[Setting, AccuracyCurve]:
     several sources, too.
 
     Args:
-        path: a CSV file with columns strategy (or setting), exchange_fraction, epoch
-            and accuracy (share), or a result folder of times to accuracy, or of a
-            training study, of which the default condition is read (see `read_study`).
+        path: a CSV file with columns strategy (or setting), exchange_fraction (Q, may
+            lack), epoch (from 1) and accuracy (share, 0 to 1), or a result folder of
+            times to accuracy, or of a training study, of which the default condition is
+            read (see `read_study`).
 
     Raises:
         InputError: the path does not exist or cannot be read, there are no curves, or a
@@ -85,7 +90,7 @@ def read_curves(path: Path) -> dict[Setting, AccuracyCurve]:
     for setting, epoch, accuracy in rows:
         accuracies.setdefault(setting, {}).setdefault(epoch, []).append(accuracy)
     if not accuracies:
-        refuse("", f"must have rows of {COLUMNS}", "none", "Add some.", str(path))
+        refuse("", f"must have rows of {COLUMNS}", "none", "Add such rows.", str(path))
     return {
         setting: AccuracyCurve(
             {epoch: sum(values) / len(values) for epoch, values in by_epoch.items()}
@@ -97,14 +102,20 @@ def read_curves(path: Path) -> dict[Setting, AccuracyCurve]:
 def default_target(
     curves_by_setting: Mapping[Setting, AccuracyCurve], source: str
 ) -> float:
-    """Return the best accuracy of global shuffle less `TARGET_MARGIN`, a share.
+    """Return the best accuracy of global shuffle minus `TARGET_MARGIN`, a share.
+
+    The margin is absolute: a best of 0.75 gives 0.74.
+
+    Args:
+        curves_by_setting: the curves; that of global shuffle is at ("global", None).
+        source: the file or folder of the curves, for errors.
 
     Raises:
         InputError: there is no curve of global shuffle.
     """
     global_curve = curves_by_setting.get(("global", None))
     if global_curve is None:
-        rule = "must be given where the curves have no global shuffle"
+        rule = "must be given, since the curves have no global shuffle"
         refuse("--target", rule, "none", "For example --target 0.75.", source)
     return global_curve.best - TARGET_MARGIN
 
@@ -112,6 +123,8 @@ def default_target(
 def _read_folder(folder: Path) -> Iterable[tuple[Setting, int, float]]:
     """Yield setting, epoch and accuracy of each row of a result folder: of times to
     accuracy, or of the default condition (see `read_study`) of a training study.
+
+    Q is the number in the setting's name. Errors come when rows are asked for.
 
     Raises:
         InputError: the folder has no such condition, or no finished run.
@@ -131,11 +144,12 @@ def _read_folder(folder: Path) -> Iterable[tuple[Setting, int, float]]:
 def _read_csv(path: Path) -> Iterable[tuple[Setting, int, float]]:
     """Yield setting, epoch and accuracy of each row of a CSV file.
 
-    The strategy counts before the setting; Q may lack. Errors come when rows are
-    asked for.
+    The name is that of column strategy, or of setting where strategy lacks or is empty.
+    Q may lack. Errors come when rows are asked for.
 
     Raises:
-        InputError: the file cannot be read, or a row is not valid.
+        InputError: the file cannot be read; or a row has no name, an epoch that is no
+            whole number from 1, an accuracy outside 0 to 1, or a Q that is no number.
     """
     try:
         with path.open(encoding="utf-8", newline="") as file:
@@ -172,8 +186,8 @@ def parse_setting_name(name: str, fraction: float | None) -> Setting:
 
     Q is ``fraction`` if given, else the number in the name; None if there is neither or
     ``fraction`` is NaN. Global shuffle always has None, local shuffle 0. The strategy
-    is what stands before the number, without '_shuffle'; brackets are left out. It need
-    not be a strategy that is known.
+    is what stands before the number, without '_shuffle'. All from the first '(' on is
+    ignored, a number behind it, too. The strategy need not be one that is known.
     """
     match = _SETTING.match(name.partition("(")[0].strip())
     strategy, fraction_text = (match[1], match[2]) if match else (name, None)

@@ -82,7 +82,7 @@ def plan_chart(table: pd.DataFrame, meta: Mapping[str, Any]) -> Chart:
         [Panel(marks, cost_axis, in_rows(names))],
         0.62 + 0.24 * len(table),
         {name: look for name, look in PIECES.items() if name in used_looks},
-        "What each strategy costs, and of what; * is chosen.",
+        "The cost of each strategy and its parts; * is the chosen strategy.",
     )
 
 
@@ -119,7 +119,7 @@ def _bar_label(row: Mapping[Any, Any]) -> str:
     if not row["fits"]:
         kept_text = readable(row["kept_nbytes"], Dimension.NBYTES, 2)
         capacity_text = readable(row["capacity_nbytes"], Dimension.NBYTES, 2)
-        return f"keeps {kept_text} a host, which has {capacity_text}"
+        return f"keeps {kept_text} a host; a host has {capacity_text}"
     if row["why"].startswith(NOT_SIMULATED):
         return NOT_SIMULATED
     return "cannot be simulated" if row["why"] else "does not reach the target"

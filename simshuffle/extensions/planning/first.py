@@ -39,7 +39,7 @@ def closed_form_answer(request: PlanRequest) -> Iterator[str]:
         if candidate.epochs
     }
     if not estimates:
-        yield "No strategy for which the hosts have room reaches the target accuracy."
+        yield "No strategy that fits the hosts reaches the target accuracy."
         return
     costs = {name: estimate.cost for name, estimate in estimates.items()}
     max_cost = float("inf") if request.budget is None else request.budget
@@ -49,7 +49,10 @@ def closed_form_answer(request: PlanRequest) -> Iterator[str]:
     if not best:
         cheapest_name = min(costs, key=lambda name: costs[name])
         min_cost = _format_cost(request, costs[cheapest_name])
-        yield f"Nothing meets the budget: {cheapest_name} costs {min_cost} at least."
+        yield (
+            f"No strategy meets the budget: the cheapest, {cheapest_name}, needs"
+            f" {min_cost} at least."
+        )
         return
 
     chosen_estimate = estimates[best]
@@ -57,8 +60,8 @@ def closed_form_answer(request: PlanRequest) -> Iterator[str]:
     yield (
         f"Train with {best}: {chosen_estimate.hours:,.3g} h on {request.base.hosts:,} hosts at"
         f" least, {_format_cost(request, chosen_estimate.cost)}"
-        f" ({chosen_estimate.candidate.epochs} epochs of {epoch_bounds.epoch:,.3g} s, which"
-        f" {epoch_bounds.bottleneck} bounds)."
+        f" ({chosen_estimate.candidate.epochs} epochs of {epoch_bounds.epoch:,.3g} s,"
+        f" bound by {epoch_bounds.bottleneck})."
     )
 
     other_names = sorted(
@@ -104,9 +107,9 @@ def _compare_estimates(
     else:
         costs = f"{100 * abs(extra_cost):.2g} % {'more' if extra_cost > 0 else 'less'}"
     return (
-        f"{other_estimate.candidate.name} costs {costs}: epochs of"
-        f" {other_estimate.bounds.epoch:,.3g} s at least, which"
-        f" {other_estimate.bounds.bottleneck} bounds."
+        f"{other_estimate.candidate.name} costs {costs}: its epochs take"
+        f" {other_estimate.bounds.epoch:,.3g} s at least, bound by"
+        f" {other_estimate.bounds.bottleneck}."
     )
 
 

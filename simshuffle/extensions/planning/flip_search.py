@@ -104,8 +104,9 @@ class FlipSearch:
         none.
 
         A row is confirmed if runs see both choices within `WIDE_SIDES` side steps; else
-        ``why`` has the reason, which is `NOT_SIMULATED` where time does not suffice for
-        a single value. Runs are taken off ``seconds_left``.
+        ``why`` has the reason, which is `NOT_SIMULATED` where `POINT_SECONDS` or
+        ``seconds_left`` do not suffice for a single value. Runs are taken off
+        ``seconds_left``.
         """
         claimed_factor = self.claimed_factor
         if claimed_factor is None:
@@ -152,7 +153,9 @@ class FlipSearch:
             )
             claimed_row = {"after": next_choice, "factor": self._factor(far_distance)}
             return self._row(
-                claimed_row, confirmed=False, why=f"runs see it between {value_range}"
+                claimed_row,
+                confirmed=False,
+                why=f"simulations place it between {value_range}",
             )
         middle_factor = self._factor((near_distance + far_distance) / 2)
         return self._row(
@@ -189,10 +192,13 @@ class FlipSearch:
             far_distance: the smallest distance at which the choice is another one;
                 infinite while unknown.
             is_unchanged: true if the last simulated choice was the current one.
-            halve: true to halve the interval between the two.
+            halve: true to halve the interval between the two; without effect while
+                ``far_distance`` is infinite.
 
         Returns:
-            None if closed forms see no other choice any more.
+            The middle of the interval if closed forms see no border in it. None while
+            ``far_distance`` is infinite, if closed forms see no border or if
+            ``near_distance`` has reached the logarithm of `MAX_FACTOR`.
         """
         if halve and not math.isinf(far_distance):
             return (near_distance + far_distance) / 2
@@ -272,10 +278,10 @@ class FlipSearch:
         return 0.0 if is_known or scenario is None else seconds_of_run(scenario)
 
     def _is_affordable(self, factor: float) -> bool:
-        """Return true if simulating the contenders at ``factor`` fits in the time that
-        is left.
+        """Return true if simulating the contenders at ``factor`` takes at most
+        ``seconds_left``, and at most `POINT_SECONDS`.
 
-        It always fits with ``exact``.
+        With ``exact`` it is always true.
         """
         contenders = self._contenders(factor)
         seconds = sum(self._estimate_seconds(offer, factor) for offer in contenders)
@@ -352,7 +358,7 @@ class FlipSearch:
         extra_cost = costs[name] / costs[self.current_choice] - 1.0
         value_text = self.model.moved_input.format_value(factor, 3)
         return (
-            f"simulated at {value_text}, {name} costs {100 * extra_cost:+.2g} % beside"
+            f"in a simulation at {value_text}, {name} costs {100 * extra_cost:+.2g} % against"
             f" {self.current_choice}"
         )
 

@@ -203,7 +203,7 @@ def _describe_offers(request: PlanRequest, outcomes: Outcomes) -> list[dict[str,
     Strategies without room on the hosts are among them. A strategy that was not
     simulated has None as its seconds, and takes the months of the simulated strategy
     of median goodput: its hosts fail, too. Without failures goodput is 1 and there are
-    no spares.
+    no spares. The goodput is at least `MIN_GOODPUT`.
     """
     simulated_months = [
         month_values(candidate, outcomes)
@@ -238,7 +238,7 @@ def _describe_offers(request: PlanRequest, outcomes: Outcomes) -> list[dict[str,
                 "epochs": candidate.epochs,
                 "mixing": candidate.mixing,
                 "hosts": request.base.hosts + spares_of_month(month),
-                "goodput": month.get("goodput", 1.0),
+                "goodput": max(month.get("goodput", 1.0), MIN_GOODPUT),
                 "reads_pfs": candidate.strategy.tier == "pfs",
                 "seconds": seconds,
                 "epoch_s": epoch_s,

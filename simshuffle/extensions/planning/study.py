@@ -334,8 +334,7 @@ def _unsearched_phrases(request: PlanRequest, outcomes: Outcomes) -> list[str]:
         if candidate.strategy.tier == "pfs"
     ]
     unsearched = [
-        f"{candidate.name}, of which an epoch takes {bounds(candidate.scenario).epoch:,.3g} s at"
-        " least"
+        f"{candidate.name}, whose epoch takes {bounds(candidate.scenario).epoch:,.3g} s at least"
         for candidate in request.feasible_candidates
         if candidate.scenario is not None
         and candidate.name not in request.run_scenarios

@@ -8,35 +8,35 @@ import pandas as pd
 
 from simshuffle.study.schema import Schema, amount, count, flag, real, share, text
 
-_STRATEGY = text("strategy, with Q or what it reads from", head="strategy")
+_STRATEGY = text("strategy, with Q or the source that it reads from", head="strategy")
 STRATEGIES = Schema(
     {
         "strategy": _STRATEGY,
-        "exchange": text("as workload.exchange has it"),
+        "exchange": text("strategy, as workload.exchange has it"),
         "exchange_fraction": share("Q; empty under global shuffle", empty=True),
         "kept_nbytes": amount(
             "bytes that a host keeps", head="a host\nkeeps", look="bytes"
         ),
         "capacity_nbytes": amount(
-            "bytes that it has room for", head="of", look="bytes"
+            "bytes that a host has room for", head="of", look="bytes"
         ),
-        "fits": flag("whether there is room"),
-        "why": text("why it was not simulated; empty if it was"),
+        "fits": flag("whether a host has room"),
+        "why": text("why the strategy was not simulated; empty if it was"),
         "epoch_s": amount("s of a warm epoch", empty=True, head="epoch s", look=".4g"),
         "io_share": share(
-            "share of it under I/O: a rank's own, and waiting for others that are at it",
+            "share of the epoch for I/O: a rank's own, and waiting for the I/O of others",
             empty=True,
             head="I/O",
             look=".2gpercent",
         ),
         "exchange_share": share(
-            "the same of exchanging samples",
+            "share of the epoch for exchanging samples, own and awaited",
             empty=True,
             head="exchange",
             look=".2gpercent",
         ),
         "staging_s": amount(
-            "s of copying samples to the hosts before the first", empty=True
+            "s of copying samples to the hosts before the first epoch", empty=True
         ),
         "epochs": count(
             "epochs of the training, to the target where there is one", empty=True
@@ -48,35 +48,43 @@ STRATEGIES = Schema(
             look=".3g",
         ),
         "goodput": share(
-            "share of the time that is useful then", empty=True, look=".3gpercent"
+            "share of the time that is useful with this period",
+            empty=True,
+            look=".3gpercent",
         ),
         "spares": count(
-            "spare hosts with which waiting for hosts is at most 1 % of the time; empty if those of"
-            " the machine are not enough",
+            "spare hosts with which waiting for hosts is at most 1 % of the time; empty if the"
+            " machine has too few",
             empty=True,
         ),
-        "accuracy": share("best of its curve; empty without", empty=True),
+        "accuracy": share(
+            "best accuracy of its curve; empty without a curve", empty=True
+        ),
         "hours": amount("hours of the training", empty=True, head="hours", look=".4g"),
-        "time_cost": amount("of the host-hours of the training", empty=True),
-        "storage_cost": amount("of SSDs and file system, by their prices", empty=True),
+        "time_cost": amount("cost of the host-hours of the training", empty=True),
+        "storage_cost": amount(
+            "cost of SSDs and file system, by their prices", empty=True
+        ),
         "cost": amount(
-            "of both; in host-hours where nothing has a price",
+            "total cost; in host-hours where nothing else has a price",
             empty=True,
             head="cost",
             look=".4g",
         ),
-        "command": text("what repeats the run; the last epoch is the warm one"),
-        "month": text("what repeats its months; empty without failures"),
-        "chosen": flag("the cheapest that reaches the target within the budget"),
+        "command": text("command that repeats the run; the last epoch is the warm one"),
+        "month": text("command that repeats its months; empty without failures"),
+        "chosen": flag(
+            "whether it is the cheapest that reaches the target within the budget"
+        ),
         "files_per_s": amount(
-            "files opened in a second by the smallest file system of which I/O takes no more than"
-            " io_share of an epoch; empty where it is not read from, or none does",
+            "opens per second of the smallest file system with which I/O takes at most io_share of"
+            " an epoch; empty if the strategy does not read from it, or none is enough",
             empty=True,
             head="smallest\nfiles/s",
             look=".3g",
         ),
         "bytes_per_s": amount(
-            "bytes/s of the same",
+            "bytes/s of that file system",
             empty=True,
             head="file system\nGB/s",
             look=lambda bytes_per_s: f"{bytes_per_s / 1e9:.3g}",
@@ -88,39 +96,35 @@ PROBES = Schema(
     {
         "question": text("what was searched for", "file system", "hidden exchange"),
         "strategy": _STRATEGY,
-        "command": text("what repeats the run"),
-        "files_per_s": amount("of the file system", empty=True),
-        "bytes_per_s": amount("of the file system", empty=True),
+        "command": text("command that repeats the run"),
+        "files_per_s": amount("opens per second of the file system", empty=True),
+        "bytes_per_s": amount("bytes/s of the file system", empty=True),
         "exchange_fraction": share("Q", empty=True),
         "epoch_s": amount("s of the warm epoch"),
-        "io_share": share("share of it under I/O", empty=True),
+        "io_share": share("share of the epoch for I/O", empty=True),
         "added": real(
-            "share of the epoch without exchange that it is longer", empty=True
+            "time that the exchange adds, over the epoch without exchange", empty=True
         ),
     }
 )
 TURNS = Schema(
     {
-        "input": text("what is moved alone", head="input"),
-        "key": text("its key, or the first of them"),
-        "command": text("what plans it with that value"),
+        "input": text("input that is changed alone", head="input"),
+        "key": text("key of the input, or the first of its keys"),
+        "command": text("command that plans with that value"),
         "now": amount(
-            "the value of the input, in SI units; of the step time s of a batch, forward and"
-            " backward"
+            "current value of the input, in SI units; for the step time, s of forward and backward"
+            " of a batch"
         ),
         "value": amount(
-            "the value from which on another strategy is the cheapest, in SI units"
+            "value beyond which another strategy is the cheapest, in SI units"
         ),
-        "still": amount(
-            "the last value before it of which runs say that it changes nothing"
-        ),
-        "changed": amount(
-            "the first value beyond it of which runs say that it changes the choice"
-        ),
-        "shown": text("the value in the unit in which it was written", head="from"),
-        "before": text("the cheapest now"),
-        "after": text("the cheapest then"),
-        "factor": amount("over the value now"),
+        "still": amount("last value before it at which runs show no change"),
+        "changed": amount("first value beyond it at which runs show another choice"),
+        "shown": text("the value, in the unit of the scenario", head="from"),
+        "before": text("cheapest strategy now"),
+        "after": text("cheapest strategy beyond the value"),
+        "factor": amount("value over the current value"),
     },
     key=("input", "value"),
     newer={"still": "now", "changed": "value"},

@@ -24,13 +24,15 @@ COLUMNS = (
     *("strategy", "kept_nbytes", "epoch_s", "io_share", "exchange_share"),
     *("files_per_s", "bytes_per_s", "period_s", "goodput", "spares", "hours", "cost"),
 )
-NO_STRATEGY = "nothing fits the hosts and the budget"
+NO_STRATEGY = "no strategy fits the hosts and the budget"
 NOT_SIMULATED = "not simulated"
 ACCURACY_NOTE = (
-    "Accuracy is not counted. What local shuffle loses grows as ranks hold fewer samples: nothing"
-    " with 256 a rank, 1.1 ± 0.4 points with 64, 7.8 ± 0.7 with 16, of a small network with batch"
-    " norm (docs/training.md). Here a rank has {}. With --target-accuracy the epochs to a target"
-    " count."
+    "Accuracy is not counted. Local shuffle loses more accuracy as ranks hold fewer samples: a"
+    " small"
+    " network with batch norm lost nothing with 256 samples a rank, 1.1 ± 0.4 points with 64, and"
+    " 7.8 ± 0.7 with 16 (docs/training.md). Here a rank has {} samples. --target-accuracy counts"
+    " the"
+    " epochs to a target."
 )
 
 
@@ -58,18 +60,18 @@ def verdict(result: Result) -> Iterator[str]:
         for resource, unit_cost in question["prices"].items()
     )
     accuracy_source = (
-        "the accuracy that was given" if question["learned"] else "no accuracy"
+        "the given accuracy by epoch" if question["learned"] else "no accuracy by epoch"
     )
     yield (
         "Rests on simulated epochs, each with its command in the tables, on"
-        f" {accuracy_source}, on the prices {prices}."
+        f" {accuracy_source}, and on the prices {prices}."
     )
 
 
 def _state_choice(row: Row, meta: Mapping[str, Any]) -> str:
     """Return the sentence on the chosen strategy, with its time, cost and epochs.
 
-    Its hosts are those of the ranks, without spare ones; the cost includes spare ones.
+    Spare hosts, which the cost includes, stand beside the hosts of the ranks.
     """
     question = meta["asked"]
     findings = meta["plan"]
@@ -85,9 +87,23 @@ def _state_choice(row: Row, meta: Mapping[str, Any]) -> str:
     )
     epochs_text = f"{row['epochs']:.0f} epochs of {row['epoch_s']:,.3g} s{to_target}"
     return (
-        f"Train with {row['strategy']}: {row['hours']:,.3g} h on {findings['hosts']:,} hosts,"
-        f" {_format_cost(row['cost'], question)}{within_budget} ({epochs_text})."
+        f"Train with {row['strategy']}: {row['hours']:,.3g} h on {findings['hosts']:,} hosts"
+        f"{_describe_spares(row)}, {_format_cost(row['cost'], question)}{within_budget}"
+        f" ({epochs_text})."
     )
+
+
+def _describe_spares(row: Row) -> str:
+    """Return the phrase on the spare hosts of a strategy; '' for none, or where nothing
+    fails.
+    """
+    if pd.isna(row["goodput"]):
+        return ""
+    if pd.isna(row["spares"]):
+        return " and all spare hosts of the machine"
+    num_spares = int(row["spares"])
+    ending = "s" if num_spares != 1 else ""
+    return f" and {num_spares:,} spare host{ending}" if num_spares else ""
 
 
 def _last_digit(value: float, digits: int) -> float:
@@ -139,7 +155,7 @@ def _state_reasons(chosen_row: Row, table: pd.DataFrame) -> str:
         )
         if abs(extra_cost) < NEGLIGIBLE_COST and not phrases:
             mixing = _mixing_phrase(other_row, chosen_row)
-            phrases.append(f"{other_row['strategy']} costs as much to 1 %{mixing}")
+            phrases.append(f"{other_row['strategy']} costs the same within 1 %{mixing}")
         else:
             cost = _describe_extra_cost(extra_cost)
             differences = _describe_differences(other_row, chosen_row)
@@ -148,7 +164,7 @@ def _state_reasons(chosen_row: Row, table: pd.DataFrame) -> str:
     return (
         f"Because {'; '.join(phrases)}."
         if phrases
-        else "Because nothing else was considered."
+        else "No other strategy was considered."
     )
 
 
@@ -176,7 +192,7 @@ def _describe_extra_cost(extra_cost: float) -> str:
     ``extra_cost`` is the share above the cost of the chosen one; below 0 it is cheaper.
     """
     if abs(extra_cost) < NEGLIGIBLE_COST:
-        return "as much to 1 %"
+        return "the same within 1 %"
     if extra_cost < 0:
         return f"{-100 * extra_cost:.2g} % less, within the time tolerance"
     return (
@@ -225,7 +241,7 @@ def _describe_exclusions(table: pd.DataFrame) -> list[str]:
         )
         verb = "does" if len(rows_without_room) == 1 else "do"
         phrases.append(
-            f"{names} {verb} not fit:{smallest_name} keeps {kept_text} a host, which has"
+            f"{names} {verb} not fit:{smallest_name} keeps {kept_text} a host, and a host has"
             f" {capacity_text}"
         )
     if len(
@@ -264,14 +280,14 @@ def _describe_turning_points(turns: pd.DataFrame, doubtful: Sequence[Row]) -> st
         rows = nearest.to_dict("records")[:MAX_NAMES]
         turning_points = ", or ".join(map(_describe_turning_point, rows))
         return (
-            f"Another one is the cheapest with {turning_points}; runs just before and behind show"
-            " it."
+            f"Another strategy is the cheapest with {turning_points}; simulations just before and"
+            " just beyond show this."
         )
     if doubtful:
         return "No turning point is confirmed by simulation."
     return (
-        "By closed forms no SSD, open rate, bandwidth, step time or NIC between a 32nd and 32 times"
-        " of what it is makes another one the cheapest."
+        "By closed forms, another strategy is the cheapest for no SSD, open rate, bandwidth, step"
+        " time or NIC between 1/32 and 32 times its value now."
     )
 
 
@@ -291,21 +307,21 @@ def _list_doubts(findings: Mapping[str, Any]) -> Iterator[str]:
     for row in doubtful:
         if row["why"] != NOT_SIMULATED:
             turning_point = _describe_turning_point(row)
-            yield f"No turning point: closed forms see one with {turning_point}; {row['why']}."
+            yield f"Closed forms claim a turning point with {turning_point}; {row['why']}."
     unsimulated_points = [
         _describe_turning_point(row) for row in doubtful if row["why"] == NOT_SIMULATED
     ]
     unanswered = [
-        f"whether another one is the cheapest with {', or '.join(unsimulated_points)}"
+        f"whether another strategy is the cheapest with {', or '.join(unsimulated_points)}"
     ] * bool(unsimulated_points)
     unanswered += findings.get("not_searched", [])
     if unanswered:
         unsimulated = "; ".join(unanswered)
-        yield f"Not simulated, as it takes more than a minute (--exact does): {unsimulated}."
+        yield f"Not simulated, since it takes over a minute (--exact simulates it): {unsimulated}."
     if coarse := findings.get("coarse", {}):
         share = max(coarse.values())
         names = _list_names([*coarse])
-        yield f"Known to {100 * share:g} % (--exact: to the time tolerance): {names}."
+        yield f"Known within {100 * share:g} % (--exact: within the time tolerance): {names}."
 
 
 def _distance_of_factor(factor: float) -> float:
@@ -316,19 +332,42 @@ def _distance_of_factor(factor: float) -> float:
 def _explain_no_choice(table: pd.DataFrame, question: Row) -> Iterator[str]:
     """Yield the sentence that explains why no strategy is chosen: the budget where any
     has a cost, else the target.
+
+    Strategies that may be right, but were not simulated, stand at its end.
     """
+    unsimulated = _list_missing_runs(table)
     rows_with_cost = table[table["cost"].notna()].sort_values("cost", kind="stable")
     if len(rows_with_cost):
         cheapest_row = rows_with_cost.iloc[0].to_dict()
         sufficient_cost = _round_up_to_digits(cheapest_row["cost"], 4)
-        yield (
-            f"Nothing meets the budget of {question['budget']:,.6g}: the least that would do is"
-            f" {_format_cost(sufficient_cost, question)}, of {cheapest_row['strategy']}."
+        cheapest_cost = _format_cost(sufficient_cost, question)
+        reasons = [f"the cheapest is {cheapest_row['strategy']}, with {cheapest_cost}"]
+        subject = "No simulated strategy" if unsimulated else "No strategy"
+        failure = f"meets the budget of {question['budget']:,.6g}"
+    else:
+        reasons = _describe_exclusions(table)
+        subject = (
+            "No simulated strategy"
+            if unsimulated
+            else "No strategy that fits the hosts"
         )
-        return
-    exclusions = "; ".join(_describe_exclusions(table))
-    target = f"{question['target']:.3g}"
-    yield f"Nothing that fits the hosts reaches an accuracy of {target}: {exclusions}."
+        failure = f"reaches an accuracy of {question['target']:.3g}"
+    yield f"{subject} {failure}: {'; '.join([*reasons, *unsimulated])}."
+
+
+def _list_missing_runs(table: pd.DataFrame) -> list[str]:
+    """Return the phrase on the strategies that have room and reach the target, if there
+    is one, but were not simulated; [] if there are none.
+    """
+    rows = table[table["fits"] & (table["why"] != "") & table["epochs"].notna()]
+    if rows.empty:
+        return []
+    pronoun = "it" if len(rows) == 1 else "them"
+    is_too_long = rows["why"].str.startswith(NOT_SIMULATED).any()
+    remedy = f" (--exact simulates {pronoun})" if is_too_long else ""
+    verb = "was" if len(rows) == 1 else "were"
+    names = _list_names(rows["strategy"].tolist())
+    return [f"{names} {verb} not simulated{remedy}"]
 
 
 def list_notes(result: Result) -> Iterator[str]:
@@ -338,11 +377,11 @@ def list_notes(result: Result) -> Iterator[str]:
     table = result.tables["strategies"]
     if (limit := findings["hidden"]) is not None:
         bottleneck_text = (
-            f"; {limit['bottleneck']} ends it" if limit["bottleneck"] else ""
+            f"; above it, {limit['bottleneck']} binds" if limit["bottleneck"] else ""
         )
         fraction = _round_down_to_digits(limit["exchange_fraction"], 3)
         yield (
-            f"Largest Q that adds no more than 1 % to an epoch: {fraction:.3g}"
+            f"The largest Q that adds at most 1 % to an epoch is {fraction:.3g}"
             f" ({limit['samples']:,} samples of each rank){bottleneck_text}."
         )
     if findings["largest_fraction"] < 1.0:
@@ -352,14 +391,14 @@ def list_notes(result: Result) -> Iterator[str]:
             if max_fraction >= 0
             else "No shard fits"
         )
-        yield f"{fraction_text} what a host has room for ({findings['tier']})."
+        yield f"{fraction_text} into the room of a host ({findings['tier']})."
     for row in table[table["strategy"].isin(findings["io"])].to_dict("records"):
         share_text = f"{100 * question['io_share']:g} % of an epoch"
         if pd.isna(row["files_per_s"]):
             io = findings["io"][row["strategy"]]["io"]
             yield (
-                f"No file system keeps I/O of {row['strategy']} within {share_text}: of one that"
-                f" never binds it takes {100 * io:.2g} %."
+                f"No file system keeps I/O of {row['strategy']} within {share_text}: with one"
+                f" that never binds, I/O still takes {100 * io:.2g} %."
             )
         else:
             files, nbytes = findings["io"][row["strategy"]]["alone"]
@@ -371,10 +410,10 @@ def list_notes(result: Result) -> Iterator[str]:
             open_rate = _format_rate(row["files_per_s"])
             bandwidth = _format_rate(row["bytes_per_s"] / 1e9)
             yield (
-                f"{row['strategy']} keeps I/O within {share_text} from {open_rate} files/s and"
-                f" {bandwidth} GB/s on, both at once{precision_text}; from"
-                f" {_format_rate(files)} files/s where bandwidth never binds, and from"
-                f" {_format_rate(nbytes / 1e9)} GB/s where opening files never does."
+                f"{row['strategy']} keeps I/O within {share_text} if the file system has at least"
+                f" {open_rate} files/s and {bandwidth} GB/s, both at once{precision_text}. At least"
+                f" {_format_rate(files)} files/s suffice where bandwidth never binds, and"
+                f" {_format_rate(nbytes / 1e9)} GB/s where opening files never binds."
             )
     yield from _describe_saves(table, findings)
     yield from _list_doubts(findings)
@@ -391,14 +430,14 @@ def _describe_saves(table: pd.DataFrame, findings: Mapping[str, Any]) -> Iterato
     chosen_row = find_chosen_row(table)
     if findings["lacking"]:
         keys = " and ".join(findings["lacking"])
-        yield f"With {keys} it says how often to save, and spare hosts."
+        yield f"With {keys}, a plan also says how often to save, and how many spare hosts to keep."
     elif chosen_row is not None:
         waiting_share = findings["waiting"][chosen_row["strategy"]]
         waiting_text = f"{100 * waiting_share:.2g} % of the time waiting for hosts"
         spares_text = (
-            f"all spare hosts that the machine has, still {waiting_text}"
+            f"all spare hosts of the machine and still {waiting_text}"
             if pd.isna(chosen_row["spares"])
-            else f"{chosen_row['spares']:.0f} spare hosts, {waiting_text}"
+            else f"{chosen_row['spares']:.0f} spare hosts and {waiting_text}"
         )
         yield (
             f"{chosen_row['strategy']} saves every {chosen_row['period_s']:,.3g} s (Daly), with"

@@ -46,8 +46,9 @@ class PlanOptions(RefinedOptions):
         Path | None,
         Option(
             "FILE|FOLDER",
-            "Accuracy by epoch, so that epochs to a target count: a CSV file, or a result of train"
-            " or tta.",
+            "Accuracy by epoch, to count the epochs to a target: a CSV file, or a result of train"
+            " or"
+            " tta.",
             complete=any_of(result_folders),
         ),
     ] = None
@@ -55,7 +56,7 @@ class PlanOptions(RefinedOptions):
         float | None,
         Option(
             "ACCURACY",
-            "With --target-accuracy: such as 0.75. Default: the best of global less 1 point.",
+            "With --target-accuracy: accuracy to reach. Default: best of global minus 1 point.",
             low=0,
             high=1,
         ),
@@ -64,7 +65,7 @@ class PlanOptions(RefinedOptions):
         int | None,
         Option(
             "N",
-            f"Of the training, where no accuracy says it. Default: {EPOCHS}.",
+            f"Epochs of the training, without --target-accuracy. Default: {EPOCHS}.",
             low=1,
         ),
     ] = None
@@ -72,20 +73,20 @@ class PlanOptions(RefinedOptions):
         Mapping[str, Any],
         Option(
             "NAME=PRICE,...",
-            f"Of {', '.join(PRICES)}. Default: a host-hour costs 1.",
+            f"Price of {', '.join(PRICES)}. Default: a host-hour costs 1.",
             flag="--price",
             read=_parse_prices,
             many=True,
         ),
     ] = field(default_factory=dict)
     budget: Annotated[
-        float | None, Option("PRICE", "What the training may cost at most.", low=0)
+        float | None, Option("PRICE", "Highest cost of the training.", low=0)
     ] = None
     strategy: Annotated[
         tuple[str, ...],
         Option(
             "EXCHANGE",
-            "A strategy that is considered, as in a scenario. Default: those that are usual.",
+            "Strategy to consider, as in a scenario. Default: the usual ones.",
             many=True,
             complete=words(place="simshuffle.workload.exchange:Exchange"),
         ),
@@ -94,7 +95,7 @@ class PlanOptions(RefinedOptions):
         float,
         Option(
             "SHARE",
-            "Share of an epoch that I/O may take of the smallest file system.",
+            "Share of an epoch that I/O may take with the smallest file system.",
             low=0.001,
             high=0.999,
         ),

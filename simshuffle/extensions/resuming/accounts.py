@@ -193,11 +193,15 @@ def describe_later(later: LaterEpochs) -> str:
     'Other' samples without loss or repetition count as right.
     """
     faults = [f"{later.lost_later:,} samples are lost"] * bool(later.lost_later)
-    faults += [f"{later.twice_later:,} come more than once"] * bool(later.twice_later)
+    faults += [f"{later.twice_later:,} samples come more than once"] * bool(
+        later.twice_later
+    )
     if faults:
-        return f"Of the epochs after it {' and '.join(faults)}."
+        return f"In later epochs {' and '.join(faults)}."
     if later.continues == "permuted":
-        return "The epochs after it have their samples in another order than without the crash."
+        return (
+            "Later epochs have their samples in another order than without the crash."
+        )
     return ""
 
 
@@ -208,18 +212,18 @@ def describe_second(second: SecondCrash) -> str:
     epoch, _, step = second.place.partition(":")
     plural = "s" * (step != "1")
     where = (
-        f"Killed again in epoch {epoch}, {step} step{plural} after it"
-        " went on or that epoch began,"
+        f"After a second kill in epoch {epoch}, {step} step{plural} after the run"
+        " went on or the epoch began,"
     )
     if second.second_outcome == HANGS:
-        return f"{where} it hangs."
+        return f"{where} the run hangs."
     if second.second_outcome == REFUSES:
-        return f"{where} it refuses to go on: {second.error.rstrip('.')}."
+        return f"{where} the run refuses to go on: {second.error.rstrip('.')}."
     faults = [f"{second.second_lost:,} samples are lost"] * bool(second.second_lost)
-    faults += [f"{second.second_twice:,} come more than once"] * bool(
+    faults += [f"{second.second_twice:,} samples come more than once"] * bool(
         second.second_twice
     )
-    return f"{where} {' and '.join(faults) or 'it begins again'}."
+    return f"{where} {' and '.join(faults) or 'the run begins again'}."
 
 
 def is_right(second: SecondCrash) -> bool:

@@ -13,27 +13,30 @@ from simshuffle.study.schema import Schema, amount, count, text
 
 LATER_COLUMNS = {
     "lost_later": count(
-        "samples that the epochs after it would have had, and have not",
+        "samples that later epochs miss, and would have without the crash",
         empty=True,
         head="lost\nlater",
     ),
     "twice_later": count(
-        "rows of these epochs whose sample the epoch had before, beyond those there would be",
+        "rows of later epochs that repeat a sample of their epoch, beyond those without the crash",
         empty=True,
         head="twice\nlater",
     ),
     "second": text(
-        "where the run that went on was killed once more, as EPOCH:STEP, steps since it went on or"
-        " the epoch began; empty where it was not"
+        "where the resumed run was killed again, as EPOCH:STEP; steps count since the run went on"
+        " or"
+        " the epoch began; empty without a second kill"
     ),
-    "second_outcome": text("outcome of the worst of these; empty where there is none"),
+    "second_outcome": text("outcome of the worst second kill; empty without one"),
     "second_lost": count(
-        "samples lost of the epoch that was broken off twice, and of those after it",
+        "samples lost in the epoch that was broken off twice, and in later epochs",
         empty=True,
         head="lost\n2nd",
     ),
     "second_twice": count(
-        "the same, that come more than once", empty=True, head="twice\n2nd"
+        "samples that come more than once in these epochs",
+        empty=True,
+        head="twice\n2nd",
     ),
 }
 """Columns on the epochs after the broken one, and on a second crash."""
@@ -51,13 +54,13 @@ COUNT_COLUMNS = (
 POINTS = Schema(
     {
         "change": RESUMES.columns["change"],
-        "epoch": count("in which the loader was killed, from 0"),
-        "step": count("of that epoch after which its state was saved", 1),
-        "further": count("batches that it went on before it was killed"),
+        "epoch": count("epoch in which the loader was killed, from 0"),
+        "step": count("step of that epoch after which the state was saved", 1),
+        "further": count("batches between the saved state and the kill"),
         "outcome": RESUMES.columns["outcome"],
         **{name: RESUMES.columns[name] for name in COUNT_COLUMNS},
         **LATER_COLUMNS,
-        "says": text("the error of a loader that does not go on; else empty"),
+        "says": text("error of a loader that does not go on; else empty"),
     },
     key=("change", "epoch", "step", "further"),
 )
@@ -66,19 +69,19 @@ COSTS = Schema(
     {
         "change": RESUMES.columns["change"],
         "state_nbytes": count(
-            "bytes of the saved state of the rank with most, pickled; the largest of all points",
+            "bytes of the largest saved state of a rank, pickled; the largest of all points",
             empty=True,
             head="state of\na rank",
             look="bytes",
         ),
         "made_s": amount(
-            "s of make(run), of the slowest rank; the median of all points",
+            "s of make(run) on the slowest rank; the median of all points",
             empty=True,
             head="s to\nmake",
             look=_SECONDS,
         ),
         "made_first_s": amount(
-            "the same, with the first batch",
+            "s of make(run) and the first batch",
             empty=True,
             head="s to 1st\nbatch",
             look=_SECONDS,
@@ -87,7 +90,7 @@ COSTS = Schema(
             "s of resume(run, states)", empty=True, head="s to\nresume", look=_SECONDS
         ),
         "resumed_first_s": amount(
-            "the same, with the first batch",
+            "s of resume(run, states) and the first batch",
             empty=True,
             head="s to 1st\nbatch",
             look=_SECONDS,

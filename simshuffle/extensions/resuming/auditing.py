@@ -112,8 +112,8 @@ def choose_points(request: AuditRequest, epochs: Sequence[Batches]) -> list[Kill
     points = []
     for epoch, step in dict.fromkeys(request.at):
         if step > steps[epoch]:
-            rule = f"must be a step of the epoch, which has {steps[epoch]}"
-            remedy = "Name an earlier one, or raise --samples."
+            rule = f"must be a step of the epoch, which has {steps[epoch]} steps"
+            remedy = "Name an earlier step, or raise --samples."
             refuse("--at", rule, f"{step} of epoch {epoch}", remedy, COMMAND_LINE)
         points.append(KillPoint(epoch, step, 0))
     middle_places = [
@@ -122,7 +122,7 @@ def choose_points(request: AuditRequest, epochs: Sequence[Batches]) -> list[Kill
         for step in range(1, num_steps)
     ]
     if request.tries and not middle_places:
-        rule = "an epoch must have 2 steps or more, of every rank, to break off in the middle"
+        rule = "an epoch must have at least 2 steps of every rank, to break off in the middle"
         remedy = "Raise --samples, or lower --batch-size."
         refuse("--try", rule, f"{max(steps)} steps", remedy, COMMAND_LINE)
     rng = np.random.default_rng(request.seed)
@@ -208,14 +208,14 @@ class _Runs:
             kind, _, value = error.partition(": ")
             if kind == "BatchError":
                 rule = "batches must be numbers of samples"
-                remedy = "Let make(run) give those."
+                remedy = "Let make(run) return a loader of such numbers."
                 refuse(script, rule, value, remedy, COMMAND_LINE)
             rule = (
                 f"must run {request.epochs} epochs with {shown_option} without a crash"
             )
-            remedy = "Repair it (-v shows where), or change the ranks, --samples or --shards."
+            remedy = "Repair the script (see -v), or change the ranks, --samples or --shards."
             if error == HANGS:
-                remedy = f"It has {request.seconds:g} s; give it more with --seconds, or repair it."
+                remedy = f"Allow more than {request.seconds:g} s with --seconds, or repair it."
             refuse(script, rule, error, remedy, COMMAND_LINE)
         epochs = [
             read_batches(folder, readers, epoch) for epoch in range(request.epochs)
@@ -464,7 +464,7 @@ def check_sample_numbers(epoch: Batches, size: int, script: str) -> None:
     wrong = epoch.sample[(epoch.sample < 0) | (epoch.sample >= size)]
     if len(wrong):
         rule = f"batches must be numbers of samples, from 0 to {size - 1}"
-        remedy = "Say with --samples how many it has, or use those of run.samples."
+        remedy = "Set --samples to their number, or use numbers below sum(run.samples)."
         refuse(script, rule, str(wrong[0]), remedy, COMMAND_LINE)
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 TRIES, SAMPLES, SHARDS = 5, 240, 8
-"""Crash points where none is named, samples, and shards; by default."""
+"""Default numbers of crash points, if none is named, of samples, and of shards."""
 
 
 def read_ranks(flag: str, text: str) -> tuple[int, int]:
@@ -59,7 +59,7 @@ def pair_reader(flag: str, minimum: int) -> Callable[[str], tuple[int, int]]:
         match = re.fullmatch(r"(\d{1,7})(?::(\d{1,7}))?", text)
         numbers = [int(digits) for digits in match.groups(match[1])] if match else []
         if not numbers or min(numbers) < minimum:
-            rule = f"must be a number from {minimum} on, or one before and one after"
+            rule = f"must be a number of at least {minimum}, or two: before and after the crash"
             refuse(flag, rule, repr(text), f"For example {flag} 8:6.", COMMAND_LINE)
         return numbers[0], numbers[1]
 
@@ -89,7 +89,7 @@ CommandWords = Annotated[
     list[str],
     Argument(
         "-- COMMAND",
-        "Behind --: python [OPTIONS] SCRIPT.py [ARGUMENTS], of any environment. The script has"
+        "After --: python [OPTIONS] SCRIPT.py [ARGUMENTS], of any environment. The script has"
         " make(run), which returns a loader of numbers of samples for run.rank; state(loader); and"
         " resume(run, states), with the states of all ranks.",
         many=True,
@@ -107,8 +107,8 @@ To = Annotated[
     list[str] | None,
     Option(
         "NODESxRANKS|FORMAT",
-        "Ranks that go on. Default: the same, and one of a node less. Or how the tables are printed"
-        " on standard output, and nothing else: latex (booktabs) or markdown.",
+        "Ranks that go on. Default: the same, and one less on each node. Or a format, to print only"
+        " the tables on standard output: latex (booktabs) or markdown.",
         many=True,
     ),
 ]
@@ -142,7 +142,7 @@ At = Annotated[
 Tries = Annotated[
     int | None,
     Option(
-        "N", "Steps that are drawn at random. Default: 5, or none with --at.", low=0
+        "N", "Number of steps to draw at random. Default: 5, or none with --at.", low=0
     ),
 ]
 
@@ -162,19 +162,22 @@ def audit(
     to: To = None,
     workers: Workers = None,
     batch_size: Batch = None,
-    samples: Annotated[int, Option("N", "Of the set.", low=1)] = SAMPLES,
+    samples: Annotated[int, Option("N", "Samples of the set.", low=1)] = SAMPLES,
     shards: Annotated[
         int | None, Option("S", "Files of the set. Default: 8.", low=1)
     ] = None,
     samples_per_shard: Annotated[
         int | None, Option("N", "Samples of a file, in place of --shards.", low=1)
     ] = None,
-    epochs: Annotated[int, Option("N", "Of the run.", low=1)] = 2,
+    epochs: Annotated[int, Option("N", "Epochs of the run.", low=1)] = 2,
     at: At = None,
     try_: Tries = None,
-    seed: Annotated[int, Option("N", "Of the loader, and of the steps.", low=0)] = 0,
+    seed: Annotated[
+        int, Option("N", "Seed of the loader and of the steps.", low=0)
+    ] = 0,
     seconds: Annotated[
-        float, Option("S", "What has not ended after S s hangs.", low=0.1)
+        float,
+        Option("S", "A run that takes longer than S s counts as hanging.", low=0.1),
     ] = 60.0,
     out: Annotated[
         Path | None, Option("FOLDER", "Result folder; the default is none.")
@@ -197,7 +200,8 @@ def audit(
     from simshuffle.workload.orders.order import Readers
 
     ranks_after, to_format = split_formats(to or ())
-    ranks_after_crash = [read_ranks("--to", word) for word in ranks_after]
+    # each change counts once, though ranks may be named twice
+    ranks_after_crash = dict.fromkeys(read_ranks("--to", word) for word in ranks_after)
     command = Command.parse(_command_in(words))
     if out is not None:
         check_place(out, replace=force, known_names=FILES)
@@ -319,17 +323,19 @@ def cut_into_shards(
 
 
 def check_points(request: AuditRequest) -> None:
-    """Refuse a request without points, or with points in epochs that do not exist.
+    """Refuse a request without points to save at, or with points in epochs that do not
+    exist.
 
     Raises:
-        InputError: as said.
+        InputError: ``at`` is empty and ``tries`` is 0, or an epoch of ``at`` is not one
+            of the run's.
     """
     for epoch, step in request.at:
         if epoch >= request.epochs:
             rule = f"must be a step of the epochs 0 to {request.epochs - 1}"
-            remedy = "Name an earlier one, or raise --epochs."
+            remedy = "Name an earlier epoch, or raise --epochs."
             refuse("--at", rule, f"{epoch}:{step}", remedy, COMMAND_LINE)
     if not request.at and not request.tries:
-        rule = "must be 1 or more where no --at is given"
+        rule = "must be 1 or more without --at"
         remedy = "Name a step, or --try 5."
         refuse("--try", rule, str(request.tries), remedy, COMMAND_LINE)

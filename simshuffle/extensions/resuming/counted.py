@@ -316,32 +316,31 @@ class AuditReport:
         wrong = self.num_wrong
         num_restarts = len(self.points)
         faults = (
-            f"loses, repeats or refuses at {wrong} of {num_restarts} restarts"
+            f"loses or repeats samples, or does not go on, at {wrong} of {num_restarts} restarts"
             * bool(wrong)
         )
         num_second = sum(bool(outcome.second) for outcome in self.audit.outcomes)
         untried = "; a second crash of a run was not tried" * (
             not wrong and not num_second
         )
-        nothing = f"loses, repeats and refuses nothing{untried}"
+        nothing = f"loses and repeats no samples, and always goes on{untried}"
         return f"{self.audit.name} {faults or nothing} ({full_basis})."
 
     def notes(self) -> list[str]:
         """Return notes on how to read the numbers, and on errors; those that apply."""
         unlike = (
-            "The loader is not repeatable: with the same seed two uninterrupted runs differ. Lost"
-            " is what an epoch, with its rest, misses of all samples, beyond what an uninterrupted"
-            " one misses; whether it goes on as it would have cannot be said."
+            "The loader is not repeatable: two uninterrupted runs with the same seed differ. So"
+            " lost"
+            " counts the samples that a broken epoch and its rest miss, beyond those that an"
+            " uninterrupted epoch misses. Nobody can say whether it goes on as if uninterrupted."
         )
-        errors = (
-            "An error may be one of the script: -v shows it in full, with its lines."
-        )
+        errors = "An error may come from the script: -v shows each error in full, with its lines."
         failed = any(
             outcome.error not in {"", NO_BATCH} for outcome in self.audit.outcomes
         )
         single = (
-            "No epoch after a broken one was run: --epochs"
-            f" {self.audit.request.epochs + 1} does."
+            "No epoch after a broken epoch was run: --epochs"
+            f" {self.audit.request.epochs + 1} runs one."
         )
         lacks_later_epochs = (
             not any(len(outcome.after_rows) > 1 for outcome in self.audit.outcomes)
@@ -350,7 +349,7 @@ class AuditReport:
         num_second = sum(bool(outcome.second) for outcome in self.audit.outcomes)
         restarts = len(self.audit.outcomes)
         twice = (
-            f"After {num_second} of {restarts} restarts, those that were right, the run was killed"
+            f"{num_second} of {restarts} restarts lost and repeated nothing. These runs were killed"
             " once more, in the same epoch and in the next one."
         )
         notes = [unlike] * (not self.audit.repeatable) + [single] * lacks_later_epochs

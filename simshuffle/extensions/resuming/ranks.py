@@ -82,7 +82,7 @@ class RankArguments(SimpleNamespace):
 
     def __getattr__(self, name: str) -> Any:
         """Raise an AttributeError that lists the attributes there are."""
-        raise AttributeError(f"run has no {name!r}, but {', '.join(vars(self))}")
+        raise AttributeError(f"run has no {name!r}; it has {', '.join(vars(self))}")
 
 
 def main() -> None:

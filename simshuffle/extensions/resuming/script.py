@@ -144,7 +144,7 @@ class Script:
         script = self.command.script
         if answer is None:
             rule = f"must be loaded within {load:g} s"
-            remedy = "Do in make() what takes long."
+            remedy = "Move what takes long into make()."
             refuse(script, rule, "", remedy, COMMAND_LINE)
         if not answer:
             remedy = "Begin with a Python of version 3.8 or newer."
@@ -168,7 +168,7 @@ class Script:
                 COMMAND_LINE,
             )
         if not answer["ready"]:
-            remedy = f"See that `{' '.join(self.command.words)}` runs."
+            remedy = f"Check that `{' '.join(self.command.words)}` runs."
             refuse(
                 script,
                 "must load without an error",
@@ -246,8 +246,8 @@ class Script:
                 stream.flush()
                 answer = self._answer(seconds + GRACE)
         if not answer:
-            rule = "ended while its ranks ran"
-            remedy = "See that nothing kills its process."
+            rule = "the script ended while its ranks ran"
+            remedy = "Check that nothing kills its process."
             refuse(self.command.script, rule, self._last_words(), remedy, COMMAND_LINE)
         ends: list[str] = answer["ranks"]
         return out, ends

@@ -207,7 +207,7 @@ def push_event(queue: Records, n: int, tick: int, key: int) -> None:
 
 @compiled
 def pop_event(queue: Records, n: int) -> None:
-    """Take out the first event, so that ``n`` remain, which the caller counts."""
+    """Take the first event out of a queue of ``n`` + 1; the caller counts the ``n``."""
     tick = queue[n].at
     key = queue[n].key
     place = 0
@@ -262,7 +262,10 @@ def free_slot(s: PacketState, slot: int) -> None:
 @compiled
 def new_packet(s: PacketState, message: int, nbytes: float, final: bool) -> int:
     """Return the slot of a new packet; ``final`` is True for the last packet of its
-    message. Its times and its next link are left to `packet_kernel._enter_buffer`.
+    message.
+
+    Its times are left to `packet_kernel._enter_buffer`, and so is its next link, with
+    the ``hop`` of the link: all of them are not set.
     """
     slot = new_slot(s)
     s.slots[slot].nbytes = nbytes
@@ -309,8 +312,10 @@ def source_asks(s: PacketState, link: int) -> None:
 
 @compiled
 def enqueue_message(s: PacketState, message: int, first: int) -> None:
-    """Put a message at the end of its queue pair, which is made if it has no data, and
-    wake its first link if that is idle.
+    """Put a message at the end of its queue pair, which is made if it has no data.
+
+    With a new pair, the source asks for the first link if the link is free now. If the
+    link is `IDLE`, its wake is scheduled for the tick at which it is free.
 
     Args:
         s: the arrays of the network.

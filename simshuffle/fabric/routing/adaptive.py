@@ -93,7 +93,7 @@ class _AdaptiveRouter(Router):
             return routes
         fabric = self.fabric
         no_detour = np.full(len(src), -1, np.int32)
-        messages = least_loaded.Messages(
+        messages = least_loaded.PortMessages(
             src=np.ascontiguousarray(src, np.int32),
             dst=np.ascontiguousarray(dst, np.int32),
             detour=no_detour if self._detours is None else self._detours.draw(src, dst),

@@ -137,10 +137,11 @@ class TableRouter(HopByHop):
             for none.
 
     Raises:
-        TopologyError: links have no ports, a host port or the table of a switch is
-            missing, a table has another length than the destinations, a port has no
-            cable, a destination is not reached, or a route is a circle. The error names
-            at most `MANY` problems.
+        TopologyError: links have no ports, a host port or the table of a transit switch
+            is missing, a table has another length than the destinations, a port has no
+            cable, a destination is not reached, its last switch sends by another link
+            than the one that leads to it, or a route is a circle. The error names at
+            most `MANY` problems.
     """
 
     by_destination = True
@@ -178,10 +179,15 @@ class TableRouter(HopByHop):
 
     def _fill_table(self) -> Ints32:
         """(switches, ports) the link by which each switch sends to each port; -1 for
-        none. Ports that are not in the file are reached as by `MinHop`.
+        none.
+
+        Ports that are not in the file are reached as by `MinHop`. A switch without a
+        table in the file sends so to all ports, unless it is a transit switch.
 
         Raises:
-            TopologyError: with the first `MANY` problems of the tables.
+            TopologyError: with the first `MANY` problems: a host port or the table of a
+                transit switch is missing, a table has another length than the
+                destinations, or a port has no cable.
         """
         fabric = self.fabric
         tables = self._tables
@@ -218,7 +224,7 @@ class TableRouter(HopByHop):
         return table
 
     def _ports_by_node(self) -> dict[tuple[str, int], int]:
-        """Map the name of a node, and the number of a port at that node, to the port."""
+        """Map the name of a node, and the number of a port there, to the port index."""
         cabling = self.fabric.cabling
         assert cabling.ports is not None  # noqa: S101 - checked before
         # the end of a cable that link 2k leaves is the first; that of 2k + 1 the second
@@ -232,14 +238,17 @@ class TableRouter(HopByHop):
     def _links_by_port(
         self, name: str, switch: int, ports: Any, destinations: Any
     ) -> Ints32:
-        """(n,) the links that leave a switch by the port numbers ``ports`` (n,); -1 for 0. A
-        number without a cable is noted as a problem.
+        """(n,) the links that leave a switch by the port numbers ``ports`` (n,).
+
+        It is -1 for number 0, and for a number without a cable, which is noted as a
+        problem.
 
         Args:
             name: of the switch.
             switch: its index.
             ports: (n,) port numbers at the switch.
-            destinations: (n,) the ports to which they lead, for the text of a problem.
+            destinations: (n,) indices of the ports to which they lead, for the text of
+                a problem.
         """
         fabric = self.fabric
         cabling = fabric.cabling
@@ -262,7 +271,8 @@ class TableRouter(HopByHop):
         route passes after the first. Ports of 'other' nodes are not checked.
 
         Raises:
-            TopologyError: with the first `MANY` problems.
+            TopologyError: with the first `MANY` problems: ports that are not reached,
+                circles, and wrong last links.
         """
         fabric = self.fabric
         table = self.table
@@ -304,7 +314,9 @@ class TableRouter(HopByHop):
     def _note_lost_port(
         self, port: int, goal: int, next_switch: Ints32, start_switches: Ints32
     ) -> None:
-        """Note the first switch from which a port is not reached, and the reason.
+        """Note the first switch from which a port is not reached, and the reason: a
+        switch without a link for it, or a circle. The problem names where the route
+        ends.
 
         Args:
             port: the port that is not reached.
@@ -339,15 +351,15 @@ class TableRouter(HopByHop):
         return int(self.fabric.cabling.ports.ravel()[link])
 
     def _describe_port(self, port: int) -> str:
-        """Describe a port by its node and its number there, for messages."""
+        """Return a port as text, its node and its number there: 'h0003 port 1'."""
         name = self.fabric.cabling.names[int(self._node_of_port[port])]
         return f"{name} port {self._port_of_link(int(self.fabric.inject_link[port]))}"
 
     def _note_problem(self, path: str, rule: str, observed: str) -> None:
-        """Note a problem of the tables."""
+        """Keep a problem of the tables for `_raise_problems`."""
         self._problems.append(Problem(path, rule, observed, _REMEDY))
 
     def _raise_problems(self) -> None:
-        """Raise a TopologyError with the first `MANY` problems, if any were noted."""
+        """Raise a TopologyError with the first `MANY` problems noted, if any."""
         if self._problems:
             raise TopologyError(self._problems[:MANY], self._source)

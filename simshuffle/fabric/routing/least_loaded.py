@@ -9,7 +9,7 @@ from simshuffle.spec.arrays import Ints32, Ints64
 from simshuffle.spec.compiling import compiled, entry
 
 
-class Messages(NamedTuple):
+class PortMessages(NamedTuple):
     """n messages in the order in which they are sent."""
 
     src: Ints32  # (n,) ports
@@ -34,7 +34,7 @@ class LoadedLinks(NamedTuple):
 
 @entry
 def route_by_load(
-    messages: Messages, network: LoadedLinks, detour_route: Ints32, out: Ints32
+    messages: PortMessages, network: LoadedLinks, detour_route: Ints32, out: Ints32
 ) -> None:
     """Find the routes of messages one after the other, over the links with the lowest
     load at every switch; of equally loaded links the first one.

@@ -185,9 +185,8 @@ class Custom(Interconnect):
                     " one.",
                     self.path,
                 )
-            graph = _parse(
-                content, graphml=Path(self.path).suffix in {".graphml", ".xml"}
-            )
+            suffix = Path(self.path).suffix.lower()
+            graph = _parse(content, graphml=suffix in {".graphml", ".xml"})
         except TopologyError:
             raise
         except OSError as error:

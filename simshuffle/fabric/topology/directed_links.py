@@ -57,9 +57,7 @@ class DirectedLinks:
         ]
 
     def tiers_of(self, links: Ints) -> list[str]:
-        """For each of ``links`` the tiers that it leaves and enters: 'leaf>fbb' and so
-        on.
-        """
+        """Return the tiers that each of ``links`` leaves and enters, as 'leaf>fbb'."""
         tier_of = self.cabling.tiers
         index_of_tier = {name: i for i, name in enumerate(dict.fromkeys(tier_of))}
         tier_index = np.array([index_of_tier[name] for name in tier_of])

@@ -43,7 +43,7 @@ class Sketch:
         self._last_attributes: dict[str, Any] = {}
 
     def add_node(self, name: str, **data: Any) -> None:
-        """Add a node with its attributes; a node of the same name is replaced."""
+        """Add a node with its attributes, or replace the node that has its name."""
         self._nodes[name] = data
 
     def add_edge(self, a: str, b: str, **data: Any) -> None:

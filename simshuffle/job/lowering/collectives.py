@@ -316,8 +316,8 @@ def buses(recipe: Recipe, host_of: Ints32, flows: AllreduceFlows) -> Flags:
 
 
 class Recipes:
-    """The recipes of one allreduce, each made once: callers get the same objects for
-    nodes that send alike.
+    """The recipes of one allreduce, each made once: for nodes that send alike, callers
+    get identical objects.
     """
 
     def __init__(self, allreduce: Allreduce) -> None:
@@ -399,7 +399,7 @@ def override_performance(
     allreduce: Allreduce, bus_bandwidth: float | None, step_latency: float | None
 ) -> Allreduce:
     """Return a copy of an allreduce with other bus bandwidths (bytes/s) or step
-    latencies (s), the same inside hosts and between them.
+    latencies (s), equal inside and between hosts.
 
     None keeps the allreduce's values. With a ``step_latency`` base latencies are 0,
     since it holds them, and NCCL's plateau is 1. With either value, NCCL has the Simple

@@ -301,7 +301,7 @@ class ReadChains:
         previous: tuple[int, int] = (NONE, 0),
     ) -> TransferBatch:
         """Return the transfers that load a batch of a rank, valid until the next call
-        for this rank, which fills the same arrays again.
+        for this rank, which overwrites their arrays.
 
         Args:
             rank: rank, from 0.

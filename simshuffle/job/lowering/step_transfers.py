@@ -223,7 +223,7 @@ class _StepBuilder:
         self, communicators: Communicators, chosen: Ints, is_complete: bool
     ) -> None:
         self._communicators = communicators
-        self._whole = is_complete
+        self._is_complete = is_complete
         self._slot_of_group = np.full(len(communicators.ranks("model")), -1, np.int32)
         self._slot_of_group[chosen] = np.arange(len(chosen))
         self._width = communicators.resources.width
@@ -238,7 +238,10 @@ class _StepBuilder:
         self._begins = self._append_joins(len(chosen))
 
     def add(self, index: int, node: Node) -> None:
-        """Append the transfers of a node."""
+        """Append the transfers of a node; ``index`` is its place in the step, from 0.
+
+        Nodes are added in the order of the step.
+        """
         self._unawaited.difference_update(node.predecessors)
         self._unawaited.add(index)
         predecessors = [self._ends[k] for k in node.predecessors] or [self._begins]
@@ -253,14 +256,15 @@ class _StepBuilder:
 
     def _append_messages(self, node: Node, predecessors: list[Ints32]) -> Ints32:
         """Append what a node sends; return the transfers that end it, one for each
-        group: where a group sends nothing, those that the node waited for.
+        group: where a group sends nothing, those that the node waited for. A node that
+        joins all groups has one end for all of them.
 
         Raises:
             ValueError: the node joins all groups, and not all are chosen.
         """
         laid = self._communicators.batch(node)
         is_common = node.group != "model"
-        if is_common and not self._whole:
+        if is_common and not self._is_complete:
             raise ValueError(f"'{node.label}' joins all groups")
         if is_common:
             predecessor_ends = np.unique(np.concatenate(predecessors))
@@ -279,7 +283,7 @@ class _StepBuilder:
         if laid is not None:
             batch, slot = laid
             slot = np.zeros_like(slot) if is_common else self._slot_of_group[slot]
-            if not self._whole:
+            if not self._is_complete:
                 selected = np.flatnonzero(slot >= 0)  # of the chosen groups
                 batch = batch.select(selected)
                 slot = slot[selected]

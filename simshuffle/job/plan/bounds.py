@@ -83,8 +83,8 @@ class Bounds:
 
     @property
     def epoch(self) -> float:
-        """Least seconds of the epoch: those of the loop, or, if longer, of the slowest
-        resource and the last batch.
+        """Least seconds of the epoch: the seconds of the loop, or, if longer, of the
+        slowest resource and the last batch.
         """
         return max(self.loop, max(self.resources.values()) + self.last_batch)
 

@@ -63,7 +63,7 @@ class TierReads:
         )
 
     def append(self, later: TierReads) -> TierReads:
-        """Return these reads with those of the iterations of ``later`` after them."""
+        """Return these reads, followed by the reads of the iterations of ``later``."""
         return TierReads(
             np.concatenate([self.hit_samples, later.hit_samples]),
             np.concatenate([self.hit_nbytes, later.hit_nbytes]),

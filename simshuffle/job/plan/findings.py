@@ -116,7 +116,7 @@ def warnings(scenario: Scenario) -> list[Problem]:
 
 
 def _unused_keys(scenario: Scenario) -> tuple[str, ...]:
-    """Beginnings of the keys that the run does not use."""
+    """Return the beginnings of the keys that the run does not use."""
     workload = scenario.workload
     cluster = scenario.cluster
     from_pfs = workload.source == "pfs"
@@ -140,7 +140,7 @@ def _unused_keys(scenario: Scenario) -> tuple[str, ...]:
 
 
 def _value(scenario: Scenario, path: str) -> float | None:
-    """The number at a dotted key; None if there is none, or it is no single float."""
+    """Return the number at a dotted key; None if there is none, or it is no float."""
 
     def inside(node: Any, part: str) -> Any:
         """Return the item or attribute ``part`` of ``node``; None if there is none."""
@@ -208,8 +208,13 @@ def _odd_problems(scenario: Scenario) -> list[Problem]:
 
 
 def partial_batch(samples: int, ranks: int, batch: int) -> Problem | None:
-    """Return what is to be said where ``samples`` samples over ``ranks`` ranks fill no
-    batch; None where they do.
+    """Return the problem that no batch is full: each rank has fewer samples than
+    ``batch``. None if a batch is full.
+
+    Args:
+        samples: of the data set.
+        ranks: over which they are divided.
+        batch: samples of a batch of one rank.
     """
     if samples >= batch * ranks:
         return None
@@ -255,8 +260,9 @@ def batch_sizes(scenario: Scenario | Mapping[str, Any]) -> tuple[int, int, int]:
 
 
 def extrapolation_sentences(scenario: Scenario) -> list[str]:
-    """A sentence for each measured value that the scenario uses outside the range it
-    was measured on (see `simshuffle.job.scenario.calibrated`); [] if there is none.
+    """Return a sentence for each measured value that the scenario uses outside the
+    range it was measured on (see `simshuffle.job.scenario.calibrated`); [] if there is
+    none.
     """
     sentences = (
         record.beyond(_used_at(scenario, record.key)) for record in scenario.calibrated
@@ -265,8 +271,12 @@ def extrapolation_sentences(scenario: Scenario) -> list[str]:
 
 
 def _used_at(scenario: Scenario, key: str) -> dict[str, float]:
-    """At what the scenario uses the value of ``key``, by the names in
-    `simshuffle.job.scenario.calibrated.QUANTITIES`; empty if it does not use it."""
+    """Return at what the scenario uses the value of ``key``, by the names in
+    `simshuffle.job.scenario.calibrated.QUANTITIES`.
+
+    Empty for values of the allreduce, of messages and of accelerators that it does not
+    use. Values of the SSD and the parallel file system always count as used.
+    """
     workload = scenario.workload
     ranks = scenario.world_size
     hosts = scenario.hosts
@@ -304,7 +314,7 @@ def _used_at(scenario: Scenario, key: str) -> dict[str, float]:
 
 
 def _message_nbytes(scenario: Scenario) -> float:
-    """Expected bytes of a message of the exchange; 0 if there is none."""
+    """Return the expected bytes of a message of the exchange; 0 if there is none."""
     exchange = scenario.workload.exchange
     schedule = exchange.exchange_schedule
     fraction = exchange.fraction
@@ -317,16 +327,16 @@ def _message_nbytes(scenario: Scenario) -> float:
 
 
 def exchange_samples(scenario: Scenario) -> float:
-    """Samples that a rank sends in an epoch: Q N / M, with those that stay with it by
-    chance; 0 without an exchange.
+    """Return the samples that a rank sends in an epoch, Q N / M, with those that stay
+    with it by chance; 0 without an exchange.
     """
     fraction = scenario.workload.exchange.fraction or 0.0
     return fraction * scenario.workload.dataset.num_samples / scenario.world_size
 
 
 def exchange_nbytes(scenario: Scenario) -> float:
-    """Expected bytes that a rank sends in an epoch, in the form in which they are sent;
-    0 without an exchange. Samples that stay with their rank count, too.
+    """Return the expected bytes that a rank sends in an epoch, in the form in which
+    they are sent; 0 without an exchange. Samples that stay with their rank count, too.
     """
     schedule = scenario.workload.exchange.exchange_schedule
     if schedule is None:

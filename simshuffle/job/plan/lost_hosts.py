@@ -1,4 +1,4 @@
-"""Whether a job can go on without the hosts that its faults take away. No clock."""
+"""Check that a job can go on without the hosts that its faults take away. No clock."""
 
 from __future__ import annotations
 

@@ -111,13 +111,13 @@ def divide_among(
     samples that are dealt out.
     """
 
-    def keep_staying(reads: Reads) -> Reads:
+    def drop_lost_ranks(reads: Reads) -> Reads:
         """Return what the staying ranks read."""
         return change_reads(reads, lambda values: values[:, staying], fetches=False)
 
     training = plan.training
     world_size = int(staying.sum())
-    reads = keep_staying(training)
+    reads = drop_lost_ranks(training)
     samples = int(training.samples[:, ~staying].sum()) if dealt else 0
     if samples:
         mean_nbytes = float(training.nbytes[:, ~staying].sum()) / samples
@@ -135,7 +135,7 @@ def divide_among(
         ),  # not followed
         exchange=nothing,
         training=reads,
-        inference=None if plan.inference is None else keep_staying(plan.inference),
+        inference=None if plan.inference is None else drop_lost_ranks(plan.inference),
         sent_from_cache=np.zeros(nothing.sample.shape, bool),
     )
 

@@ -49,6 +49,8 @@ class Resources(Devices):
     """The links of a cluster that ``world_size`` ranks use, and the routes between
     them.
 
+    A router that remembers counts each route over cables that a method returns as sent.
+
     Args:
         world_size: M; ranks fill the hosts one after the other, in the order of its
             placement.
@@ -95,9 +97,8 @@ class Resources(Devices):
         self.all_ranks = world_size
         host = cluster.host
         self.num_hosts = cluster.hosts_for(world_size)
-        self.ranks_per_host = cluster.ranks_per_host(
-            world_size
-        )  # of every host but the last
+        # of every host but the last
+        self.ranks_per_host = cluster.ranks_per_host(world_size)
         self.hosts = choose_hosts(cluster, wires.fabric, self.num_hosts, rng)
         self.forwarding = wires.router(cluster.routing, rng)
         self._place_ranks(names_of(wires.fabric, "host"))
@@ -148,7 +149,7 @@ class Resources(Devices):
     def _number_links(self, every_cable: bool, writes: bool) -> LinkTable:
         """Number the links of the run, cables first; return their table.
 
-        Sets ``cables`` and which link of the run each link of the network is.
+        Sets ``cables``, ``_index_of_link``, and the links of the devices (`Devices`).
         """
         all_links = self.forwarding.links
         ports = np.unique(np.append(self.every_port, self._beside)).astype(np.int32)
@@ -156,9 +157,8 @@ class Resources(Devices):
         self.cables = cables = (
             np.arange(len(all_links), dtype=np.int32) if every_cable else crossed
         )
-        self._index_of_link = np.full(
-            len(all_links) + 1, -1, np.int32
-        )  # the last one of what pads routes
+        # the last one is that of the -1 that pads routes
+        self._index_of_link = np.full(len(all_links) + 1, -1, np.int32)
         self._index_of_link[cables] = np.arange(len(cables))
         names = all_links.names_of(cables)
         tiers = all_links.tiers_of(cables)
@@ -190,8 +190,8 @@ class Resources(Devices):
         return part
 
     def _place_ranks(self, all_hosts: Sequence[str]) -> None:
-        """Set the host, domain and devices of each rank; ``all_hosts`` is the whole
-        topology.
+        """Set the host, domain, GPU, HCA and PCIe slot of each rank, from ``hosts``;
+        ``all_hosts`` names the hosts of the whole topology.
         """
         cluster = self.cluster
         host = self.cluster.host
@@ -218,9 +218,9 @@ class Resources(Devices):
     def message(self, src: Ints, dst: Ints) -> tuple[Ints32, Floats]:
         """Return routes of messages between the memories of ranks, and their latency.
 
-        In one host a message crosses its memory only, without latency, and between
-        hosts of one scale-up domain only what joins their GPUs. A router that remembers
-        counts the others as sent.
+        In one host a message crosses its memory only, without latency. Between hosts of
+        one scale-up domain it crosses only what joins their GPUs. Else it crosses only
+        the cables between the HCAs of the ranks, and no PCIe slot.
 
         Args:
             src: (n,) ranks.
@@ -243,8 +243,8 @@ class Resources(Devices):
         return out, latency
 
     def _routes(self, src: Ints32, dst: Ints32) -> tuple[Ints32, Floats]:
-        """Routes between ports, (n, diameter) links padded with -1, and their latency,
-        (n,) s. A link that this run does not have is -1, but its latency counts.
+        """Return routes between ports, (n, diameter) links padded with -1, and their
+        latency, (n,) s. A link that this run does not have is -1; its latency counts.
         """
         routes = self.forwarding.routes(src, dst)
         return self._index_of_link[routes], self.forwarding.latencies(routes)
@@ -273,8 +273,8 @@ class Resources(Devices):
         return np.unique(self._endpoint[self.host_of, self.rail_of])
 
     def port_routes(self, src: Ints32, dst: Ints32) -> tuple[Ints32, Floats]:
-        """Routes between ports (n,) of any hosts, (n, width) links, and their latency,
-        (n,) s. Padded with -1, which also stands for links that this run does not have.
+        """Return routes between ports (n,) of any hosts, (n, width) links, and their
+        latency, (n,) s. The -1 of padding stands also for links that the run lacks.
         """
         routes, latency = self._routes(src, dst)
         out = np.full((len(src), self.width), -1, np.int32)
@@ -363,16 +363,16 @@ class Resources(Devices):
         return out
 
     def _split_pairs(self, src: Ints, dst: Ints) -> tuple[Any, Any]:
-        """Numbers of the pairs of ranks on two hosts of one scale-up domain, and in two
-        domains.
+        """Return the indices of the pairs of ranks on two hosts of one scale-up domain,
+        and of those in two domains; pairs in one host are in neither.
         """
         within = self.domain_of[src] == self.domain_of[dst]
         near = within & (self.host_of[src] != self.host_of[dst])
         return np.flatnonzero(near), np.flatnonzero(~within)
 
     def _scale_up(self, src: Ints, dst: Ints) -> Ints32:
-        """(n, 2) links out of and into the GPUs of ranks on hosts of one scale-up
-        domain.
+        """Return (n, 2) links: out of the GPU of ``src``, and into that of ``dst``, on
+        hosts of one scale-up domain.
         """
         out = np.empty((len(src), 2), np.int32)
         if len(src):  # else there may be no such links
@@ -428,11 +428,11 @@ class Resources(Devices):
 
     @property
     def _client_links(self) -> list[Ints32]:
-        """(M,) the link by which the host of each reaches the PFS, if there are any."""
+        """[(M,) the link by which each rank's host reaches the PFS]; or [] without."""
         return [] if self.pfs_client is None else [self.pfs_client[self.host_of]]
 
     def _pfs_ports(self) -> tuple[Ints32, Ints32]:
-        """(M,) each rank's port of the servers, and its own."""
+        """Return (M,) each rank's port of the servers, and (M,) that of its HCA."""
         ranks = np.arange(self.world_size)
         servers = self._pfs_endpoint[ranks % len(self._pfs_endpoint)]
         return servers, self._endpoint[self.host_of, self.rail_of]
@@ -440,8 +440,9 @@ class Resources(Devices):
     def _from_servers(
         self, devices: list[Any], cables: bool = True
     ) -> tuple[Ints32, Floats]:
-        """Routes to every rank over ``devices``, each a link or (M,) links, then cables
-        from the servers; without ``cables`` (M, devices), and latencies of 0.
+        """Return routes to every rank, (M, width), and their latency, (M,) s: over
+        ``devices``, each a link or (M,) links, then over cables from the servers of the
+        PFS; without ``cables`` (M, devices), and latencies of 0.
         """
         if cables:
             return self._join_routes(devices, *self._routes(*self._pfs_ports()))
@@ -453,8 +454,8 @@ class Resources(Devices):
     def _join_routes(
         self, devices: list[Any], cables: Ints32, latency: Floats | None = None
     ) -> tuple[Ints32, Floats]:
-        """Routes over ``devices``, then over ``cables``, (n, hops), padded to the
-        width; and ``latency``, (n,) s, or zeros if it is None.
+        """Return routes over ``devices``, then over ``cables``, (n, hops), padded with
+        -1 to (n, width); and ``latency``, (n,) s, or zeros if it is None.
         """
         out = np.full((len(cables), self.width), -1, np.int32)
         first = len(devices)

@@ -125,8 +125,8 @@ def warming_sentence(runs: Mapping[str, Scenario], seconds: Mapping[str, float])
 
 
 def _without_exchange(scenario: Scenario) -> str:
-    """Return text that is equal for runs of the same ranks, cluster and workload, the
-    exchange left out.
+    """Return text that is equal for runs whose world size, cluster and workload are
+    equal, whatever the exchange.
     """
     document = scenario.to_dict()
     return repr(

@@ -30,17 +30,22 @@ class FaultFit:
     faults: int  # number of them
     hosts: int  # that were watched
     mean_between: float  # s of one host between two of its faults
-    # standard deviation over mean of the time between two faults of the machine; 1 if no gaps
+    # standard deviation over mean of the time between two faults of the machine; 1 if
+    # there are no gaps
     variation: float
-    # s; of faults that ended before the trace, or of all if none did
+    # s; of the faults that ended before the end of the trace, or of all if none did
     repair_mean: float
     repair_median: float
     worst_faults: float  # the share of the faults that the worst hosts have
     by_chance: float  # the share that they would have if all hosts were alike
-    process: Bursty  # its variation is at least 1, its median repair at least 1 s
+    # its variation is at least 1; its median repair is at least 1 s, at most the mean
+    process: Bursty
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fit as plain values by field; ``process`` is a mapping, too."""
+        """Return the fit as plain values by field; ``process`` is a mapping, too.
+
+        Keys of ``process`` that are None are left out.
+        """
         return {
             **asdict(self),
             "process": self.process.model_dump(mode="json", exclude_none=True),
@@ -54,9 +59,11 @@ def fit_process(
 
     The worst hosts of a machine have more than their share of faults by chance alone.
     The lemons' share is therefore the share with which drawn machines have, in the
-    mean, what was recorded. The process has no lemons where chance explains it.
+    mean, what was recorded. The process has no lemons where chance explains it. The
+    weights of its causes are the numbers of recorded faults.
 
     Args:
+        trace: what was recorded; its faults are in order of their starts.
         worst: the share of hosts that are lemons; at least one host is.
         longest_gap: gaps longer than this (s) are left out of the variation, as
             unrecorded time.

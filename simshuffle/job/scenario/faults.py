@@ -93,8 +93,13 @@ class Fault(_Lasting):
 
     @model_validator(mode="after")
     def _check_times(self) -> Fault:
-        """Refuse several or none of ``at``, ``every`` and ``process``, devices that do
-        not go with them, and failures after which the job could not go on.
+        """Refuse keys of a fault that contradict each other, with an InputError.
+
+        Exactly one of ``at``, ``every`` and ``process`` is given. Drawn faults are of
+        one of `KINDS`; other names are not checked here. ``for`` is refused with
+        ``process``. Failures (``rate`` 0) are refused of GPUs and of drawn hosts.
+        Without ``process`` they need ``for`` if drawn or stalling, lest the job waits
+        for ever.
         """
         drawn = self.at is None
         part = self.what.rpartition(".")[2]
@@ -140,7 +145,7 @@ class Fault(_Lasting):
 
 
 def _format_seconds(seconds: float) -> str:
-    """Return seconds as text of three digits, with a unit that fits."""
+    """Return seconds as text of three significant digits, with a unit that fits."""
     return readable(seconds, Dimension.SECONDS, 3)
 
 
@@ -159,7 +164,11 @@ def needs_every_cable(faults: Sequence[Fault] | None) -> bool:
 
 
 def host_names(cluster: Cluster) -> frozenset[str]:
-    """The names of the hosts of a machine; raises a TopologyError as `Cluster.cabling`."""
+    """Return the names of the hosts of a machine.
+
+    Raises:
+        TopologyError: as of `Cluster.cabling`.
+    """
     return _host_names(cluster.keyed_network)
 
 

@@ -39,11 +39,13 @@ TAKEN = (
 def complete_allreduce(
     allreduce: Mapping[str, Any], cluster: Cluster
 ) -> dict[str, Any]:
-    """Return a copy of an allreduce (plain values) with the required keys that it
-    leaves out: latencies of NCCL's table, and as bus bandwidths what the NVLink of a
-    GPU, and all HCAs and PCIe slots of a host, or of a scale-up domain, carry.
+    """Return a copy of an allreduce (plain values) with the required latencies and bus
+    bandwidths that it leaves out, as text with units.
 
-    Values are text with units. An unknown kind gets nothing.
+    Latencies are of NCCL's table. Inside a host the bandwidth is that of a GPU's
+    NVLink. Between hosts it is the smaller of what the cables of all HCAs and what all
+    PCIe slots of a host carry, times the hosts of a scale-up domain. An unknown kind
+    gets nothing.
     """
     record = records_by_kind(Allreduce).get(allreduce.get("kind", ""))
     if record is None:
@@ -71,7 +73,10 @@ def complete_allreduce(
 
 def fill(allreduce: dict[str, Any], cluster: Cluster, switch: KindSwitch) -> None:
     """Give an allreduce, in place, what `complete_allreduce` knows, and note it in
-    ``switch.filled``; with sources by key also where it is from.
+    ``switch.filled``.
+
+    Where the key ``source`` of the allreduce is a mapping, it gets the source of each
+    added key, too.
     """
     values = complete_allreduce(allreduce, cluster)
     added = {key: values[key] for key in values if key not in allreduce}
@@ -84,11 +89,11 @@ def fill(allreduce: dict[str, Any], cluster: Cluster, switch: KindSwitch) -> Non
 
 
 def complete(document: dict[str, Any], switches: Sequence[KindSwitch]) -> None:
-    """Give an allreduce that got another kind, in the plain values of a scenario whose
-    cluster is no name any more, what else it needs: see `complete_allreduce`.
+    """Give the allreduce of a scenario (plain values) the values that its new kind
+    needs and nobody gave (`complete_allreduce`).
 
     Changes ``document`` and the last switch of the allreduce in place. Nothing happens
-    without such a switch, or if the cluster is not valid.
+    without such a switch, or if the cluster is still a name or not valid.
     """
     switched = [switch for switch in switches if switch.key == ALLREDUCE]
     if not switched or not isinstance(document.get("cluster"), dict):
@@ -116,9 +121,12 @@ def settle_kinds(
 def _follow(
     document: dict[str, Any], switch: KindSwitch, keys: Collection[str]
 ) -> None:
-    """Give the records of measured values, and what is swept, the keys that they have
-    after ``switch``, or drop them. ``keys`` are the dotted keys that were set: a sweep
-    among them stays. The plateau becomes 1 where a measured latency of a ring stays.
+    """Give the records of measured values, and the axes of the sweep, the keys that
+    they have after ``switch``, or drop them; in place.
+
+    ``keys`` are the dotted keys that were set: a sweep among them stays. The plateau
+    becomes 1, which is noted in ``switch.filled``, where a measured latency gets the
+    key of a ring's latency, unless the plateau is among ``keys``.
     """
     records = document.get("calibrated")
     sweep = document.get("sweep")

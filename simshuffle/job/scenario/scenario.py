@@ -153,14 +153,16 @@ class Scenario(Spec):
 
     def runs(self) -> dict[str, Scenario]:
         """The runs of the sweep by name, in its order; a scenario without sweep is one
-        run. Raises a ScenarioError if a combination is not valid.
+        run. Raises a ScenarioError if a combination is not valid, or two have one name.
         """
         return self.combinations(self.sweep)
 
     def of_jobs(self) -> dict[str, Scenario]:
-        """Each of its jobs as a scenario of its own, by its name, on hosts that it need
-        not name, without sweep and background; {} without jobs. Raises a ScenarioError
-        if one is not valid.
+        """Each job as a scenario of its own, by the job's name; {} without jobs.
+
+        Sweep, background and the notes of this scenario are left out. A job need not
+        name its hosts. Raises a ScenarioError, with the problems of all jobs, if one is
+        not valid.
         """
         base = self.model_copy(
             update={"jobs": None, "background": None, "sweep": {}}
@@ -307,9 +309,10 @@ _IN_LABEL = {"workload.exchange", "world_size", "workload.exchange.exchange_frac
 def load_scenario(
     reference: str | Path, values: Mapping[str, Any] | None = None
 ) -> Scenario:
-    """The scenario of a file, or of a shipped one by its name below ``scenarios/``.
+    """The one scenario of a file, or of a shipped file by its name in ``scenarios/``.
     ``values`` are set by dotted key, such as ``{"world_size": 512, "workload.exchange":
-    "local_shuffle"}``. Raises a ScenarioError with every problem of the file.
+    "local_shuffle"}``. Raises a ScenarioError with every problem of the file, or if the
+    file has no YAML document or several.
     """
     scenarios = load_scenarios(reference, values)
     if len(scenarios) != 1:
@@ -323,8 +326,10 @@ def load_scenario(
 def load_scenarios(
     reference: str | Path, values: Mapping[str, Any] | None = None
 ) -> list[Scenario]:
-    """Return all scenarios of a file: one for each YAML document. Arguments and errors
-    as in `load_scenario`.
+    """Return all scenarios of a file, or of a shipped one: one for each YAML document.
+
+    ``values`` by dotted key are set in each. Raises a ScenarioError if the file is
+    empty, or with the problems of the first document that is not valid.
     """
     path = find_file(str(reference), "scenarios")
     documents = read_yaml(path)
@@ -342,8 +347,8 @@ def from_dict(
     document: Mapping[str, Any], source: str, values: Mapping[str, Any] = {}
 ) -> Scenario:
     """The scenario of plain values, as `Scenario.to_dict` gives them, with other
-    ``values`` by dotted key; errors call it ``source``. Raises a ScenarioError with
-    every problem.
+    ``values`` by dotted key; errors call it ``source``. Paths begin from the working
+    directory. Raises a ScenarioError with every problem.
     """
     return _build(dict(document), values, source=source, folder=None)
 

@@ -157,8 +157,9 @@ class Dataset(Sourced):
 
     @model_validator(mode="after")
     def _sizes_fit(self) -> Dataset:
-        """Refuse neither or both of ``sample_size`` and ``tokens``, and requests for
-        more samples than a file or a range of it has.
+        """Refuse a data set with neither ``sample_size`` nor ``tokens``, or with both.
+
+        Also refuse requests for more samples than a file or a range of it has.
         """
         if self.sample_size is None and self.tokens is None:
             raise InputError(
@@ -196,7 +197,7 @@ class Dataset(Sourced):
 
     @property
     def stored(self) -> SampleSize:
-        """Mean and standard deviation of a sample in storage, neither of them None."""
+        """Mean and standard deviation of a sample in storage, both known."""
         size = self.sample_size
         if self.tokens is not None:
             mean, std = self.tokens.nbytes

@@ -73,9 +73,9 @@ class Exchange:
     def start(self, rank: int, iteration: int) -> int:
         """Begin the exchange of a rank after ``iteration`` (from 0).
 
-        Call it only for an iteration that `sends`. With barriers nothing is posted
-        before all ranks have called it. The first call for an iteration replaces
-        ``delivered``.
+        Call it only for an iteration that `sends`, and for all ranks before it is
+        called for a later one. With barriers nothing is posted before all ranks have
+        called it. The first call for an iteration replaces ``delivered``.
 
         Returns:
             The group that is complete when the main thread of the rank is free again;
@@ -93,6 +93,8 @@ class Exchange:
     def store(self, rank: int, iteration: int) -> tuple[int, simpy.Event | None]:
         """Re-encode and write what the rank received after ``iteration`` (from 0), then
         meet the others if scheduled.
+
+        With barriers every rank must call it, or none of them meets the others.
 
         Returns:
             The group that is complete when the rank has written, which the caller
@@ -133,12 +135,16 @@ class Exchange:
         self._beginning = []
 
     def _open(self, event: simpy.Event) -> None:
-        """Post the messages of all ranks, when all have begun."""
+        """Trigger ``event``, of the opening barrier, and post the messages of all
+        ranks, when all have begun.
+        """
         event.succeed()
         self._clock.post(self._graph.batch)
 
     def _prepare(self, iteration: int) -> None:
-        """Open the groups of an iteration and lay out its messages, for its first rank."""
+        """Open the groups of an iteration and lay out its messages; do nothing if it is
+        the one that was prepared last.
+        """
         if self._prepared == iteration:
             return
         self._prepared = iteration

@@ -163,8 +163,8 @@ class ActiveFaults:
         return changed
 
     def _begin(self, struck: TimedFault) -> None:
-        """Schedule the reroute and end of a fault and book its row, unless a row has
-        the same ``what`` and ``at_s`` already.
+        """Schedule the reroute and end of a fault and book its row, unless a row
+        already has the ``what`` and ``at_s`` of this fault.
         """
         if struck.reroutes_at < inf:
             self._push(struck.reroutes_at, REROUTE, struck)

@@ -31,7 +31,7 @@ Progress = Callable[[float], None]
 
 
 class JobEpoch(NamedTuple):
-    """An epoch of a job."""
+    """An epoch of a job that is over, and its timeline."""
 
     job: str  # the name of the job in the scenario
     timeline: Timeline
@@ -50,13 +50,14 @@ def simulate_jobs(
     Args:
         scenario: with jobs, all of which name their hosts
             (`simshuffle.job.plan.jobs.place_jobs`).
-        names: of the runs in the tables, by job.
+        names: name of the run of each job in the tables, by job.
         progress: called with the share of iterations that is done, from 0 to 1; it ends
             below 1 if a job is killed.
-        struck: to which a row is added for every fault of the scenario that has begun.
+        struck: list to which a row is added for every fault of the scenario that has
+            begun.
 
     Yields:
-        Each epoch of each job when it is over, in that order.
+        Each epoch of each job when it is over, in the order in which epochs end.
 
     Raises:
         ScenarioError: a job begins when all others have ended, which is a run of its
@@ -68,9 +69,11 @@ def simulate_jobs(
 
 
 class _Machine:
-    """The machine that all jobs of a scenario share.
+    """The machine that all jobs of a scenario share, with their clock and network.
 
-    Faults are added to ``struck`` when they begin. Raises as `simulate_jobs`.
+    To make one checks the size of each job, and puts faults and background traffic on
+    the clock; jobs start in `epochs`. Faults are added to ``struck`` when they begin.
+    Raises as `simulate_jobs`.
     """
 
     def __init__(
@@ -128,7 +131,10 @@ class _Machine:
                 yield self._ended_epochs.popleft()
 
     def _run(self, name: str) -> Steps:
-        """Run a job as a process. Its refusals are kept, since SimPy would change them."""
+        """Run a job as a process, then mark it as ended and wake `epochs`.
+
+        An InputError of the job is kept for `epochs`, since SimPy would change it.
+        """
         try:
             yield from self._train(name)
         except InputError as error:
@@ -138,7 +144,7 @@ class _Machine:
 
     def _train(self, name: str) -> Steps:
         """Train a job from its start to the end of its last epoch, or until it is
-        killed.
+        killed. Each epoch that is over is put into the queue of `epochs`.
 
         Raises:
             ScenarioError: all other jobs had ended before its start.
@@ -176,7 +182,7 @@ class _Machine:
             self._epoch_ended.succeed()
 
     def _refuse(self, name: str) -> None:
-        """Raise a ScenarioError for a job that meets no other one."""
+        """Raise a ScenarioError for a job that starts now and meets no other one."""
         rule = "must be before all other jobs have ended, so that they meet"
         start = f"{self._env.now:g} s"
         remedy = "Let it start earlier, or simulate it as a scenario of its own."
@@ -186,8 +192,8 @@ class _Machine:
 
 
 class JobProgress:
-    """Reports the share of the iterations of all jobs that is done; nothing if
-    ``progress`` is None.
+    """Counts the iterations of all jobs, and reports the share that is done to
+    ``progress``, from 0 to 1; to nobody if it is None.
     """
 
     def __init__(self, jobs: SharedMachine, progress: Progress | None) -> None:
@@ -202,7 +208,7 @@ class JobProgress:
     def job_callback(self, name: str) -> Callable[[int], None]:
         """Return what a job calls after each iteration; its argument is ignored.
 
-        An iteration counts as much in every job.
+        All jobs count together, an iteration of each alike; ``name`` is not used.
         """
         return lambda _: self._add_iteration()
 

@@ -18,9 +18,10 @@ if TYPE_CHECKING:
 
 
 class Peaks:
-    """The highest loads of links since several moments: the network itself knows one.
+    """The highest load of every link since several moments, each under a key.
 
-    All who use the network must take its peaks from here: every call restarts them.
+    The network itself keeps the highest loads since one moment alone. All who use the
+    network must take its peaks from here: every call restarts those of the network.
     """
 
     def __init__(self, clock: NetworkClock) -> None:
@@ -103,17 +104,21 @@ class EpochLinkStatistics:
             self._since = now
 
     def close_epoch(self, epoch: int, now: float) -> pd.DataFrame:
-        """Return the links table of the epoch, without the name of the run; begin the
-        next.
+        """Return the links table of the epoch, without the name of the run.
 
-        The table has what each link carried since the last call, or since the epoch was
-        opened. Links that carried nothing and foreign ones are left out. Utilisations
-        are shares of the capacity: the mean of the epoch and the highest of any moment.
-        The network's peaks restart.
+        The columns are epoch, link, tier, capacity, unit, nbytes, mean_utilisation,
+        peak_utilisation and busy_s (s). They say what each link did since the last
+        call, or since the epoch was opened. Links that carried nothing and foreign ones
+        are left out. Utilisations are shares of the capacity: the mean of the epoch and
+        the highest of any moment. The network's peaks restart. Without ``peaks`` the
+        next epoch begins now; with them, `open_epoch` must begin every epoch.
 
         Args:
             epoch: its number, from 1.
             now: s, up to which the network has run.
+
+        Raises:
+            KeyError: there are ``peaks``, and the epoch was not opened.
         """
         network = self._network
         table = self._resources.links

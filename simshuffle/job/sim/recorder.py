@@ -123,7 +123,11 @@ class PhaseLog:
         self._times = [array("d") for _ in range(world_size)]
 
     def add(self, rank: int, times: PhaseEnds) -> None:
-        """Note the times of one more iteration of a rank."""
+        """Note the times of one more iteration of a rank.
+
+        All parts of the log must have ended, in order: after a part left at 0 the next
+        one would last from 0.
+        """
         self._times[rank].extend(self._values(times))
 
     def add_interrupted(self, rank: int, times: PhaseEnds, now: float) -> None:
@@ -153,7 +157,7 @@ class PhaseLog:
         *,
         final: bool = False,
     ) -> dict[str, Any]:
-        """Return the columns of the rows of an epoch, and use the times up.
+        """Return the columns of the rows of an epoch; the log is of no use after it.
 
         They are those of `phase_rows`: a part that took no time has no row, nor its
         bytes.
@@ -166,6 +170,7 @@ class PhaseLog:
 
         Raises:
             ValueError: some ranks have noted more iterations than others; see `keep`.
+                If one has noted none, there are no rows, and no error.
         """
         count = self.complete
         width = 1 + len(self._parts)
@@ -269,8 +274,8 @@ class LinkSamples:
     def take(self, now: float) -> None:
         """Take a sample at ``now`` (s), up to which all events have been run.
 
-        When there are twice as many as wanted, drops every second one and doubles the
-        step, for later epochs too. Settles the network's statistics.
+        When there are more than twice as many as wanted, drops every second one and
+        doubles the step, for later epochs too. Settles the network's statistics.
         """
         self._network.settle(now)
         self._sampled_at.append(now - self._begin)
@@ -288,7 +293,8 @@ class LinkSamples:
     def end(self, now: float) -> tuple[Floats, NDArray[np.float32]]:
         """Stop at ``now`` (s); return `EpochRecord.sampled_at` and `EpochRecord.work`.
 
-        The last sample is at ``now``. The next call must be `begin`.
+        The last sample is at ``now``, or at most `INSTANT` before. The next call must
+        be `begin`.
         """
         self.take_until(now)
         if now - self._begin > self._sampled_at[-1] + INSTANT:
@@ -302,8 +308,8 @@ class LinkSamples:
 
 class SampledClock(NetworkClock):
     """A clock that stops for samples between events. The network runs through the
-    events that it would have without samples, at those moments: samples are nothing to
-    SimPy.
+    events that it would have without samples, at those moments: SimPy has no event for
+    a sample.
     """
 
     def __init__(
@@ -370,7 +376,9 @@ class Recorder:
         return SampledClock(env, network, self._samples)
 
     def begin(self, now: float) -> None:
-        """Begin an epoch at ``now`` (s)."""
+        """Begin an epoch at ``now`` (s); forget the messages of the epoch before, and
+        the ends of all tags of the network.
+        """
         self._begin = now
         self._tags = 0
         self._network.finish[:] = np.nan  # ends of the tags of the epoch before
@@ -378,10 +386,11 @@ class Recorder:
         self._samples.begin(now)
 
     def note(self, iteration: int, messages: list[RankMessages]) -> int:
-        """Note messages that are prepared after ``iteration`` (from 0); return the
-        first of their tags, as which the network notes their ends.
+        """Note messages that are prepared after ``iteration`` (from 0); return their
+        first tag.
 
-        Reserves 2 M tags for each message: works, then wires, by rank.
+        The network notes the end of what has a tag. Each of ``messages``, one of every
+        rank, has 2 M tags: M of the works, then M of the wires, by rank.
         """
         first = self._tags
         self._messages.append((iteration, messages, first))

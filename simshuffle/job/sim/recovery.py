@@ -146,7 +146,7 @@ class RecoveringJob:
 
     def epoch(self, parts: EpochParts) -> None:
         """Simulate the next epoch into ``parts``, and after every loss the stretches
-        that it has undone, those of earlier epochs included.
+        that it has undone, stretches of earlier epochs included.
 
         Sets ``stopped`` when the job stops or is killed.
         """

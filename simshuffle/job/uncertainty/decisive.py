@@ -38,8 +38,8 @@ class DecisiveInput:
     value: str  # that is taken, with its unit
     low: float  # of its range, over the value
     high: float  # the same
-    # how an epoch changes at both ends of the range, as shares of it: the shorter one first, at
-    # most 0, then the longer one, at least 0
+    # how an epoch changes at both ends of the range, as shares of it: the shorter one
+    # first, at most 0, then the longer one, at least 0
     shorter: float
     longer: float
     run: str  # whose epoch it is: the run that it moves most
@@ -47,7 +47,7 @@ class DecisiveInput:
     def describe(self, name: str = "") -> str:
         """Return the input in words, called by ``name``, or by its key if that is ''.
 
-        The words have the value, and the changes of the epoch in whole percent.
+        The words have the value, the run, and the epoch's changes in whole percent.
         """
         ends = (
             f"{100 * share:+.0f}".replace("-0", "0")
@@ -60,11 +60,11 @@ class DecisiveInput:
 def decisive_inputs(
     runs: Mapping[str, Scenario], known_keys: Collection[str] = ()
 ) -> list[DecisiveInput]:
-    """Return at most `MAX_NAMED` estimated inputs of ``runs`` that move an epoch most,
-    the first the most; [] without any.
+    """Return at most `MAX_NAMED` estimated inputs that move an epoch most.
 
-    Inputs that move it by at most the share `MIN_SHARE_MOVED` over their range are left
-    out. Each input comes once, as of the run that it moves most.
+    The first moves it most; [] without any. Inputs that move it by at most the
+    share `MIN_SHARE_MOVED` over their range are left out. Each input comes once, as of
+    the run that it moves most.
 
     Args:
         runs: by their names; the fastest and the slowest of the smallest and of the
@@ -98,7 +98,7 @@ def decisive_inputs(
 
 
 def _range_of_epoch(decisive: DecisiveInput | None) -> float:
-    """Return the share of an epoch by which an input moves it, end to end; 0 for None."""
+    """Return the share by which an input moves an epoch, end to end; 0 for None."""
     return 0.0 if decisive is None else decisive.longer - decisive.shorter
 
 

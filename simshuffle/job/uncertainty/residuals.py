@@ -81,8 +81,9 @@ class Residuals:
         """Return the standard deviation of the natural logarithm between repetitions of
         a measurement.
 
-        It is the median over the rows of the mechanism that were measured several
-        times, or over all rows where the mechanism has fewer than `MIN_ROWS`.
+        It is the median of half the range of the rows of the mechanism that were
+        measured several times, divided by `HALF_RANGE_IN_DEVIATIONS`. The median is
+        over all such rows where the mechanism has fewer than `MIN_ROWS`.
         """
         all_spreads = self.rows["repeats"].dropna()
         mechanism_spread = all_spreads[

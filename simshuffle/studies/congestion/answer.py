@@ -29,7 +29,7 @@ ON_ONE_LEAF = Variant("pairing_topology", "iteration")
 
 @dataclass(frozen=True)
 class Duration:
-    """The s that a variant takes, with their range."""
+    """The time (s) that a variant takes: its median, and its range."""
 
     median: float  # over seeds
     # the lowest and the highest of the seeds, and of the intervals of what was not simulated
@@ -57,7 +57,7 @@ class Duration:
 
 def verdict(tables: Tables) -> Iterator[str]:
     """Yield the sentence for each number of ranks, and then one on the seeds and
-    routings that all of them rest on.
+    routings on which all sentences rest.
     """
     times = tables["times"]
     names = routings(tables)
@@ -76,6 +76,8 @@ def answer(times: pd.DataFrame, names: list[str]) -> str:
     """Return the sentence for one number of ranks: durations under one routing, or
     ratios of the rival's time to the base's (see `contenders`) under several.
 
+    Under several routings, and without a rival, it says that only the base was run.
+
     Args:
         times: rows of one number of ranks in the table ``times``.
         names: names of the routings that were compared.
@@ -85,13 +87,15 @@ def answer(times: pd.DataFrame, names: list[str]) -> str:
         return f"{ranks}: {'; '.join(_duration_phrases(times))}."
     base, rival, _ = contenders(times)
     if rival is None:
-        return f"{ranks}: {short_label(base)} under {len(names)} routings."
+        return (
+            f"{ranks}: only {short_label(base)} was run, under {len(names)} routings."
+        )
     ratio_by_routing = {
         routing: Contest.read(rows, base, rival).ratio_text
         for (routing,), rows in groups(times, "routing")
     }
     return (
-        f"{ranks}: {short_label(rival)} beside {short_label(base)}: "
+        f"{ranks}: {short_label(rival)} compared with {short_label(base)}: "
         + "; ".join(
             f"{ratio} ({routing})" for routing, ratio in ratio_by_routing.items()
         )
@@ -100,11 +104,12 @@ def answer(times: pd.DataFrame, names: list[str]) -> str:
 
 
 def _duration_phrases(times: pd.DataFrame) -> Iterator[str]:
-    """Yield how long the all-to-all, its rival and pairs on one leaf take under one
-    routing, in one unit.
+    """Yield how long each of the `contenders` takes under one routing, a phrase each,
+    all in the unit of the longest.
 
-    The rival's phrase has its ratio to the all-to-all, too. Times of the analytic model
-    are lower bounds ('at least') and are not compared.
+    The rival's phrase also has `Contest.text`: its ratio to the base, and by which
+    seeds and models. Times of the analytic model are lower bounds ('at least') and are
+    not compared.
     """
     base, rival, leaf = contenders(times)
     rows, model = shown_rows(times)
@@ -174,7 +179,7 @@ def duration(rows: pd.DataFrame, variant: Variant) -> Duration:
 
 def time_unit(seconds: float) -> tuple[float, str]:
     """Return the unit in which a time is printed, s, ms or us, the largest that is not
-    above the time: its seconds, and its name.
+    above the time: its seconds, and its name. Times below 1 us are in us.
     """
     return next(
         (unit, name)
@@ -252,10 +257,12 @@ class Contest:
 
     @property
     def ratio_text(self) -> str:
-        """How much longer or shorter than the base the rival takes, in words."""
+        """The ratio in words: the rival takes '1.5 times as long' as the base, is '1.5
+        times as fast', or 'equally long (within 1 %)'.
+        """
         side = _sign(self.ratio)
         if side == 0:
-            return "as long within 1 %"
+            return "equally long (within 1 %)"
         factor = self.ratio if side > 0 else 1 / self.ratio
         return f"{factor:.2g} times as {'long' if side > 0 else 'fast'}"
 
@@ -267,7 +274,9 @@ class Contest:
         seeds = f"in {self.agreeing} of {self.seeds} seeds"
         if self.seeds == 1:
             seeds = (
-                "in one seed only" if self.agreeing else "within what was not simulated"
+                "in one seed only"
+                if self.agreeing
+                else "uncertain (a part was not simulated)"
             )
         elif self.agreeing == self.seeds:
             seeds = "in all seeds"

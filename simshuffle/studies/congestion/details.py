@@ -32,7 +32,7 @@ Row = Mapping[Any, Any]
 LABELS = {str(variant): variant.label for variant in variants(PATTERNS)}
 """Names of the variants in sentences, by their keys in tables."""
 _DECIDES = Schema(
-    {**ABLATION.columns, "range": text("lowest and highest of the seeds")}
+    {**ABLATION.columns, "range": text("lowest and highest value over the seeds")}
 )
 _CASE = ["world_size", "a", "b", "counted"]
 
@@ -74,8 +74,8 @@ def set_lines(tables: Tables) -> Iterator[str]:
         size = readable(row["nbytes"], Dimension.NBYTES)
         share = row["sample_share"]
         yield (
-            f"  For the packet model and what it is compared with: the first {row['samples']}"
-            f" samples a rank{'' if share == 1 else f', {percent(share)} of each'}, {size},"
+            f"  The packet model, and runs compared with it, send only the first {row['samples']}"
+            f" samples of a rank{'' if share == 1 else f', {percent(share)} of each'}: {size},"
             f" {percent(row['byte_share'])} of the bytes; {row['seeds']} seeds."
         )
 
@@ -86,16 +86,19 @@ def message_lines(tables: Tables, meta: Meta) -> Iterator[str]:
     """
     messages_meta = meta.get("messages")
     if messages_meta is None:
-        yield "What messages cost is left out: all times are those of the wire."
+        yield "The cost of messages is left out: all times are times on the wire."
         return
     if not messages_cost(tables["times"]):
-        yield "Messages cost nothing here: give cluster.message_passing an overhead and a latency."
+        yield (
+            "Messages cost nothing here. To count their cost, set overhead and latency of"
+            " cluster.message_passing."
+        )
     for cost in messages_meta["costs"]:
         trips = cost["trips"]
         yield (
             f"A message of {readable(cost['nbytes'], Dimension.NBYTES, 3)} ({cost['what']}) costs"
-            f" its hosts {seconds_text(cost['host_s'])}, and {trips} trip{'s' * (trips > 1)} of"
-            f" {seconds_text(meta['message_latency_s'])} and the latency of its cables."
+            f" its hosts {seconds_text(cost['host_s'])}. It takes {trips} trip{'s' * (trips > 1)}"
+            f" of {seconds_text(meta['message_latency_s'])} plus the latency of its cables."
         )
     values = (
         f"{stated['key']} {stated['value']}{_source(stated)}"
@@ -185,7 +188,10 @@ def _ablation_table(rows: pd.DataFrame, routing_suffix: str) -> Table:
         model=[_model(row) for row in rows.to_dict("records")],
         range=ranges,
     )
-    title = f"What decides, at {world_size} ranks{routing_suffix}: factors on the time"
+    title = (
+        f"What decides at {world_size} ranks{routing_suffix}: factor of each switch"
+        " on the time"
+    )
     columns = ("switch", "model", "alone", "range", "last", "mean", "wire")
     return _DECIDES.listing(labelled_rows, title, columns, names=2)
 
@@ -232,7 +238,7 @@ def routing_lines(tables: Tables) -> Iterator[str]:
     if len(names) == 1:
         yield f"Verdicts are for the routing {names[0]}."
         return
-    yield f"Under all of {', '.join(names)}:"
+    yield f"Under all routings ({', '.join(names)}):"
     for row in tables["routings"].to_dict("records"):
         wire = ", wire alone" if row["counted"] == "wire" else ""
         question = f"  {row['world_size']} ranks{wire}, {LABELS[row['a']]} or {LABELS[row['b']]}"

@@ -155,10 +155,10 @@ def _scaling_chart(tables: Tables) -> Chart:
         panels,
         2.8 + 2.2 * (len(names) - 1),
         {**looks, "barrier": Look("with barriers", GREY, dash="--"), **BOUNDS},
-        "Time of an exchange by ranks, for every pattern and what a message carries.",
+        "Time of an exchange by ranks, for every pattern and content of a message.",
         across=len(batchings),
         share="xy",
-        x="ranks (above: what a message carries)",
+        x="ranks (above: content of a message)",
     )
 
 
@@ -257,8 +257,8 @@ def _side_by_side_chart(tables: Tables) -> Chart:
                 for pattern, colour in COLOURS.items()
             },
         },
-        "Time of an exchange over that of all its bytes through the busiest port of a host, for"
-        " every variant.",
+        "Time of an exchange divided by the time of all its bytes through the busiest port of a"
+        " host, for every variant.",
         across=len(names),
         share="xy",
         x=f"time{cost} / time of all bytes through the busiest port\n"

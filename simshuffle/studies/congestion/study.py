@@ -278,7 +278,7 @@ def _jobs(
     possible = [name for name in options.pattern if not needs_power_of_two(name, ranks)]
     if not possible:
         rule = "must be a power of two for xor"
-        remedy = "Use another, or other patterns."
+        remedy = "Use another world size, or other patterns."
         raise ScenarioError(
             Problem("world_size", rule, str(ranks), remedy), scenario.name
         )
@@ -352,7 +352,7 @@ def _packet_variants(
         }
     if packet_only and not chosen_variants:
         rule = f"must be at least {min_packets} for all_to_all"
-        remedy = "Allow more, or use another model."
+        remedy = "Allow more packets, or use another model."
         problem = Problem("--packets", rule, str(options.packets), remedy)
         raise ScenarioError(problem, scenario.name)
     return chosen_variants

@@ -36,17 +36,17 @@ def positive(meaning: str) -> Column:
 
 WORLD_SIZE = count("ranks, M", 2)
 MODEL = text("network model", *MODELS)
-BYTES_SET = text("'full' or 'short' (see sets)", "full", "short")
+BYTES_SET = text("'full' or 'short' (see table sets)", "full", "short")
 ROUTING = text(
-    "routing of the network, as `cluster.routing` names it: its kind, and the keys that are not the"
-    " default ones"
+    "routing of the network, as `cluster.routing` names it: its kind, and the keys that differ"
+    " from the defaults"
 )
 _SIZE = {
     "world_size": WORLD_SIZE,
     "routing": ROUTING,
     "bytes_set": text(
-        "'full': what an epoch exchanges; 'short': the part of it that the packet model is given"
-        " (see sets)",
+        "'full': all bytes that an epoch exchanges; 'short': the part of them that the packet"
+        " model simulates (see table sets)",
         *BYTES_SET.choices,
     ),
 }
@@ -56,7 +56,8 @@ _SENT = {
     **_SIZE,
     "pattern": text("exchange pattern", *PATTERNS),
     "batching": text(
-        "samples in a message: one 'sample', those of an 'iteration', or 'all'",
+        "samples in a message: one ('sample'), all of an iteration ('iteration'), or all of the"
+        " epoch ('all')",
         *BATCHINGS,
     ),
 }
@@ -81,16 +82,18 @@ STORED = {
                 "share of each sample's bytes that is sent; 1 for whole samples"
             ),
             "nbytes": amount("bytes sent by all ranks, mean over seeds"),
-            "byte_share": share("their share of the bytes of an epoch"),
+            "byte_share": share(
+                "nbytes as a share of the bytes that an epoch exchanges"
+            ),
             "seeds": count("seeds run"),
             "port_s": amount(
-                "s that the bytes need through the ports of the hosts if each port sends equally"
-                " many, mean over seeds, and none stays inside a host; of results of earlier"
-                " versions injection_s"
+                "s for the bytes to pass the ports of the hosts, if all ports send equally many"
+                " bytes and no byte stays inside a host; mean over seeds. Results of earlier"
+                " versions have injection_s here"
             ),
             "injection_s": amount(
-                "s that the bytes need through the port that sends most, mean over seeds, if none"
-                " stays inside a host"
+                "s for the bytes to pass the port that sends most, if no byte stays inside a"
+                " host; mean over seeds"
             ),
         },
         key=tuple(SIZE),
@@ -100,8 +103,8 @@ STORED = {
         {
             **_RUN,
             "time_s": positive(
-                "s until the last message has ended, with what messages cost if that is counted;"
-                " for the analytic model a lower bound"
+                "s until the last message has ended, including the cost of messages if it is"
+                " counted; a lower bound for the analytic model"
             ),
             "low_s": positive(
                 "s: the shortest time that is possible where only some steps were simulated; else"
@@ -112,23 +115,24 @@ STORED = {
                 " time_s"
             ),
             "wire_s": positive(
-                "s until the last message has ended on the wire alone, where messages cost nothing"
+                "s until the last message has ended if messages cost nothing but their time on"
+                " the wire"
             ),
             "bound_s": positive(
-                "s: bytes over capacity of the link for which that is longest, and the latency"
-                " until the first byte reaches it"
+                "s: bytes / capacity of the link where this is largest, plus the latency until"
+                " the first byte reaches that link"
             ),
             "slowdown": amount("wire_s / bound_s"),
             "alone_s": positive(
-                "s until the last message had ended if none got into another's way: each with the"
+                "s until the last message ends if messages never share a link: each has the full"
                 " capacity of its slowest link"
             ),
             "self_contention": amount(
                 "wire_s / alone_s: ParaDL's self-contention coefficient"
             ),
             "first_contention": amount(
-                "how many times slower than alone the slowest message is while those that wait for"
-                " none are all under way, each with an equal part of every link"
+                "how many times slower than alone the slowest message is, while all messages that"
+                " wait for no other are under way and share every link equally"
             ),
             "flow_p50_s": amount(
                 "s on the wire from the post of a message to its end: median over messages"
@@ -154,9 +158,11 @@ STORED = {
                 MOST_LINKS,
             ),
             "mean_utilisation": amount(
-                "bytes / capacity / wire_s, mean over those links"
+                "bytes / capacity / wire_s, mean over the links of the tier"
             ),
-            "max_utilisation": amount("the same of the busiest link"),
+            "max_utilisation": amount(
+                "bytes / capacity / wire_s of the busiest link of the tier"
+            ),
         },
         ".parquet",
         (*_RUN, "tier"),
@@ -179,7 +185,7 @@ HOTTEST = Schema(
     {
         **_CASE,
         "model": _RUN["model"],
-        "place": count("from 1, the hottest", 1),
+        "place": count("position by utilisation, from 1 (the busiest link)", 1),
         "link": text("unique name"),
         "tier": _TIER,
         "nbytes": amount("bytes that cross it in the first seed"),
@@ -292,8 +298,8 @@ def find_faults(result: Result) -> Iterator[Problem]:
 def _same_values(
     table: pd.DataFrame, reference: pd.DataFrame, columns: list[str]
 ) -> bool:
-    """Return whether the same distinct rows of ``columns`` occur in both tables, in any
-    order and number.
+    """Return whether both tables have equal sets of distinct rows of ``columns``, in
+    any order and number.
     """
     table_values, other_values = (
         set(compared_table[columns].itertuples(index=False, name=None))

@@ -155,8 +155,8 @@ def effort_notes(meta: Meta) -> Iterator[str]:
             *([seeds] if effort["seeds"] < effort["seeds_asked"] else []),
         ]
         yield (
-            f"Simulated in part, to answer within a minute: {', '.join(limits)}. Ranges hold what"
-            " was left out; --exact simulates all."
+            f"Simulated in part, to answer within a minute: {', '.join(limits)}. Ranges cover the"
+            " parts that were left out; --exact simulates all."
         )
 
 
@@ -169,13 +169,13 @@ def size_notes(tables: Tables, meta: Meta) -> Iterator[str]:
         return
     if jitter := meta.get("jitter"):
         yield (
-            f"Each sample is up to {percent(jitter)} larger or smaller, drawn by the seed: packets"
-            " of equal messages go in step and never meet in a queue."
+            f"Sizes of samples vary by up to {percent(jitter)}, drawn by the seed. If all sizes"
+            " were equal, packets would move in step and never meet in a queue."
         )
     elif meta.get("sizes_equal"):
         yield (
-            "All samples have one size, and their packets never meet in a queue: do not hold packet"
-            " against fluid here. Use --jitter 0.1."
+            "All samples have one size, so their packets never meet in a queue. Do not compare"
+            " the packet model with the fluid model here; use --jitter 0.1."
         )
 
 
@@ -209,23 +209,22 @@ def _notes(times: pd.DataFrame, message_latency: float) -> Iterator[str]:
     if len(packet) and "all_to_all" in patterns - set(packet["pattern"]):
         min_packets = f"{world_size * (world_size - 1):,}"
         yield (
-            "all-to-all was not given to the packet model; it needs --packets"
-            f" {min_packets} at least."
+            f"the packet model did not run all-to-all, which needs --packets {min_packets} or"
+            " more."
         )
     if "xor" not in patterns and world_size & (world_size - 1):
-        yield "no xor, which needs a power of two."
+        yield "xor is left out, as it needs a power of two."
     if world_size % 2 and any(pattern.startswith("pairing") for pattern in patterns):
-        yield "one rank has no partner in a pairing, whose bytes are missing there."
+        yield "one rank has no partner in a pairing, and its bytes are left out there."
     barriers = times.loc[
         times["bytes_set"] == times["bytes_set"].iloc[0], "barriers"
     ].max()
     if barriers and message_latency:
         barrier_s = ceil(log2(world_size)) * message_latency
         yield (
-            "barriers cost nothing here but waiting."
-            f" With {seconds_text(barrier_s)} each for their own messages (log2 M latencies of"
-            f" {seconds_text(message_latency)}), {barriers} of them"
-            f" take {seconds_text(barriers * barrier_s)} more."
+            "barriers cost nothing here but waiting. If a barrier's own messages took"
+            f" {seconds_text(barrier_s)} (log2 M latencies of {seconds_text(message_latency)}),"
+            f" {barriers} barriers would take {seconds_text(barriers * barrier_s)} more."
         )
 
 

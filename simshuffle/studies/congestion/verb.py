@@ -56,17 +56,17 @@ class CongestionOptions(RefinedOptions):
     ] = ()
     seeds: Annotated[int, Option("N", "Seeds for analytic and fluid.", low=1)] = 5
     packet_seeds: Annotated[
-        int, Option("N", "Seeds for packet, of those for the others.", low=1)
+        int, Option("N", "Seeds for packet, the first of --seeds.", low=1)
     ] = 3
     packets: Annotated[
         int,
-        Option("N", "Packets in one run of packet; what is more is left out.", low=1),
+        Option("N", "Most packets in one run of packet; the rest is left out.", low=1),
     ] = 2_000_000
     jitter: Annotated[
         float,
         Option(
             "SHARE",
-            "Where packet is run and sizes are alike, they differ by up to this share.",
+            "If packet runs and all sizes are equal, vary them by up to this share.",
             low=0.0,
             high=0.99,
         ),
@@ -75,12 +75,14 @@ class CongestionOptions(RefinedOptions):
         bool,
         Option(
             "",
-            "Leave out what messages cost: host time, trips, barriers' own messages.",
+            "Leave out the cost of messages: host time, trips, barriers' own messages.",
         ),
     ] = False
     world_size: Annotated[
         tuple[int, ...],
-        Option("M", "Ranks. Default: the sweep's, or the scenario's.", many=True),
+        Option(
+            "M", "Number of ranks. Default: the sweep's, or the scenario's.", many=True
+        ),
     ] = ()
     set: Set = field(default_factory=dict)
 

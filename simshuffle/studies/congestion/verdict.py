@@ -95,7 +95,7 @@ _PAIR = {
     "a": text("variant"),
     "b": text("variant"),
     "counted": text(
-        "'messages': with what messages cost; 'wire': on the wire alone, where they cost nothing",
+        "'messages': times include the cost of messages; 'wire': times on the wire alone",
         *COUNTED,
     ),
 }
@@ -108,27 +108,26 @@ COMPARISONS = Schema(
         "model": MODEL,
         "seeds": count("seeds"),
         "winner": text(
-            "of the median ratio: 'a', 'b', or 'equal' within 1 %", *_WINNERS
+            "winner by the median ratio: 'a', 'b', or 'equal' within 1 %", *_WINNERS
         ),
         "ratio_median": amount(
             "time of a / time of b on the same bytes: above 1, b is faster"
         ),
-        "ratio_min": amount("lowest ratio of the seeds"),
-        "ratio_max": amount("highest ratio of the seeds"),
+        "ratio_min": amount("lowest ratio over the seeds"),
+        "ratio_max": amount("highest ratio over the seeds"),
         "share": share("share of the seeds with this winner"),
         "shared": text(
-            "winner over those seeds alone that every model of this set has run",
-            *_WINNERS,
+            "winner over the seeds that every model of this set ran", *_WINNERS
         ),
         "links": amount(
-            "bound_s of a / bound_s of b: what the busiest link takes; geometric mean over seeds,"
-            " as in the next two, which multiply with it to that of the ratio"
+            "bound_s of a / bound_s of b, the effect of the busiest link. The geometric means over"
+            " seeds of links, steps and messages multiply to that of the ratio"
         ),
         "steps": amount(
-            "slowdown of a / slowdown of b: what order, collisions and barriers do"
+            "slowdown of a / slowdown of b, the effect of order, collisions and barriers"
         ),
         "messages": amount(
-            "what messages cost: of time_s / wire_s that of a / that of b"
+            "time_s / wire_s of a, divided by that of b, the effect of the cost of messages"
         ),
     }
 )
@@ -136,26 +135,26 @@ VERDICTS = Schema(
     {
         **_PAIR,
         "winner": text(
-            "'a', 'b' or 'equal': by the fluid model on all bytes, or by what there is",
+            "'a', 'b' or 'equal': by the fluid model on all bytes, or by the first model that ran",
             *_WINNERS,
         ),
         "verdict": text(
             "'stable', 'unstable', or 'unchecked' where only one model was run, or one seed"
         ),
-        "reason": text("what speaks against it"),
+        "reason": text("what speaks against the verdict"),
     }
 )
 ROUTINGS = Schema(
     {
         **{name: column for name, column in _PAIR.items() if name != "routing"},
-        "routings": count("routings that were asked", 1),
+        "routings": count("number of compared routings", 1),
         "winner": text(
-            "'a', 'b' or 'equal' if it is that under every routing, else 'differs'",
+            "'a', 'b' or 'equal' if every routing has this winner, else 'differs'",
             *_WINNERS,
             "differs",
         ),
-        "unstable": count("of them those whose verdict is 'unstable'"),
-        "holds": flag("whether the winner is one, and no verdict unstable"),
+        "unstable": count("number of routings whose verdict is 'unstable'"),
+        "holds": flag("whether there is one winner, and no verdict is 'unstable'"),
         "winners": text("winner and verdict by routing"),
     }
 )
@@ -170,22 +169,23 @@ ABLATION = Schema(
             "time after / time before, switched first and alone: median over seeds",
             look=".2f",
         ),
-        "alone_min": amount("lowest of the seeds"),
-        "alone_max": amount("highest of the seeds"),
+        "alone_min": amount("lowest value over the seeds"),
+        "alone_max": amount("highest value over the seeds"),
         "last": amount(
-            "the same, switched when the others are on already; empty for other partners",
+            "time after / time before, if the other switches are on already: median over seeds;"
+            " empty for switches of partners alone",
             empty=True,
             look=".2f",
         ),
         "mean": amount(
-            "geometric mean over seeds and over all orders of switching; the three multiply to that"
-            " of 'all three'",
+            "time after / time before, geometric mean over seeds and all orders of switching; the"
+            " means of the three switches multiply to that of 'all three'",
             empty=True,
             head="any order",
             look=".2f",
         ),
         "wire": amount(
-            "mean, or alone of other partners, on the wire, where messages cost nothing",
+            "mean of times on the wire, where messages cost nothing; alone where mean is empty",
             head="on the wire",
             look=".2f",
         ),
@@ -333,11 +333,11 @@ def _judge(case: pd.DataFrame) -> tuple[str, list[str]]:
     ):
         reasons.append("fluid and packet disagree")
     if len({row["winner"] for row in rows if row["model"] == "fluid"}) > 1:
-        reasons.append("the shortened bytes give another winner")
+        reasons.append("the first samples alone give another winner")
     for row in rows:
         if row["share"] < SURE:
             reasons.append(
-                f"holds in {100 * row['share']:.0f} % of the seeds"
+                f"holds in only {100 * row['share']:.0f} % of the seeds"
                 f" ({row['model']}{', short' * (row['bytes_set'] == 'short')})"
             )
     if reasons:
@@ -345,9 +345,7 @@ def _judge(case: pd.DataFrame) -> tuple[str, list[str]]:
     missing = [model for model in JUDGES if model not in {row["model"] for row in rows}]
     lone = [row["model"] for row in rows if row["seeds"] < LEAST_SEEDS]
     reasons = [f"not compared by the {model} model" for model in missing[:1]]
-    reasons += [
-        f"{model}: one seed, which says nothing of chance" for model in lone[:1]
-    ]
+    reasons += [f"{model}: one seed, which does not show chance" for model in lone[:1]]
     return ("unchecked", reasons) if reasons else ("stable", [])
 
 

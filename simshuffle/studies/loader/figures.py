@@ -126,7 +126,7 @@ def _label_points(
 COLOURS = ("#CCBB44", "#4477AA", "#228833", "#AA3377", "#66CCEE", "#EE6677")
 MARKERS: tuple[Marker, ...] = ("v", "o", "^", "s", "D", "P")
 NEED_LOOK = "what the loops need"
-ANSWER_LOOK = "smallest that wastes nothing"
+ANSWER_LOOK = "smallest setting without waste"
 SCENARIO_LOOK = "the scenario's own"
 
 
@@ -146,7 +146,7 @@ def tuning_chart(settings: pd.DataFrame, answers: pd.DataFrame) -> Chart:
         y=settings["samples_per_s"],
         # what a line is called: batches ahead for each worker, and threads
         look=(settings["prefetch"] / settings["workers"]).map(
-            "{:.3g} ahead for a worker".format
+            "{:.3g} batches ahead a worker".format
         )
         + settings["threads"].map(
             lambda threads: f", {threads} threads" if threads > 1 else ""

@@ -32,8 +32,8 @@ class LoaderOptions(CellOptions):
         Any,
         Argument(
             "SCENARIO",
-            "A scenario file, or a name below scenarios/: samples, nodes, ranks, workers and batch"
-            " are its own where no option says otherwise.",
+            "A scenario file, or a name below scenarios/. It sets samples, nodes, ranks, workers"
+            " and batch where no option does.",
             complete=scenario_names,
             python="Scenario | str | Path | None",
         ),
@@ -60,7 +60,8 @@ class LoaderOptions(CellOptions):
         int | str | None,
         Option(
             "STEP|middle",
-            "Break an epoch off after so many iterations, and go on from the loaders' states.",
+            "Break an epoch off after this many iterations, and resume from the"
+            " loaders' states.",
             read=parse_number,
             complete=words("middle"),
         ),
@@ -73,15 +74,15 @@ class LoaderOptions(CellOptions):
         str | None,
         Option(
             "NODESxGPUS",
-            "Who reads before, with --resume-at. Default: --nodes x --gpus.",
+            "Readers before the break, with --resume-at. Default: --nodes x --gpus.",
         ),
     ] = None
     to: Annotated[
         tuple[str, ...],
         Option(
             "NODESxGPUS|FORMAT",
-            "Who reads then, with --resume-at; the same by default. Or how the tables are printed"
-            " on standard output, and nothing else: latex (booktabs) or markdown.",
+            "Readers after the break, with --resume-at. Default: unchanged. Or a format in which"
+            " standard output has the tables and nothing else: latex (booktabs) or markdown.",
             many=True,
             flag="--to --onto",
             complete=words("latex", "markdown"),
@@ -124,7 +125,12 @@ class LoaderOptions(CellOptions):
     ] = None
     samples: Annotated[
         int | None,
-        Option("N", "Default: 16384, or of the data set or the file.", low=1),
+        Option(
+            "N",
+            "Samples. Default: 16384, or as many as the data set or the file of"
+            " --check has.",
+            low=1,
+        ),
     ] = None
     shards: Annotated[int | None, Option("S", "Files. Default: 64.", low=1)] = None
     samples_per_shard: Annotated[
@@ -132,20 +138,23 @@ class LoaderOptions(CellOptions):
     ] = None
     shard_size: Annotated[
         str | None,
-        Option(
-            "SIZE", "Bytes of a file, such as '64 MB'. Default: of samples of 100 kB."
-        ),
+        Option("SIZE", "Bytes of a file, such as '64 MB'. Default: 100 kB a sample."),
     ] = None
-    nodes: Annotated[int | None, Option("N", "Default: 4; of a file: 1.", low=1)] = None
+    nodes: Annotated[
+        int | None, Option("N", "Nodes. Default: 4; with --check: 1.", low=1)
+    ] = None
     gpus: Annotated[
-        int | None, Option("N", "Ranks of a node. Default: 4; as in a file.", low=1)
+        int | None,
+        Option(
+            "N", "Ranks of a node. Default: 4; with --check: as in the file.", low=1
+        ),
     ] = None
     workers: Annotated[
         int | str | None,
         Option(
             "N[:N]",
-            "Workers of a rank, with --resume-at before and after. Default: 2; as in a file; with"
-            " --tune all.",
+            "Workers of a rank; with --resume-at before:after. Default: 2; with --check: as in"
+            " the file; with --tune: all.",
             read=parse_number,
             low=1,
         ),
@@ -154,7 +163,7 @@ class LoaderOptions(CellOptions):
         int | str | None,
         Option(
             "N[:N]",
-            "Samples of a rank's batch, with --resume-at before and after. Default: 16.",
+            "Samples of a rank's batch; with --resume-at before:after. Default: 16.",
             read=parse_number,
             low=1,
         ),
@@ -163,22 +172,23 @@ class LoaderOptions(CellOptions):
         str | None,
         Option(
             "SIZE",
-            "What a node keeps of what it fetched: such as '10 GB'; none for no limit; 0 for no"
-            " cache. Default: 1.25 times what it reads in an epoch.",
+            "Cache of a node for fetched bytes, such as '10 GB'; none for no limit; 0 for no"
+            " cache. Default: 1.25 times the bytes that a node reads in an epoch.",
         ),
     ] = None
-    epochs: Annotated[int | None, Option("N", "Default: 3; as in a file.", low=1)] = (
-        None
-    )
-    seed: Annotated[int, Option("N", "Of the orders.", low=0)] = 0
+    epochs: Annotated[
+        int | None,
+        Option("N", "Epochs. Default: 3; with --check: as in the file.", low=1),
+    ] = None
+    seed: Annotated[int, Option("N", "Seed of the orders.", low=0)] = 0
     classes: Annotated[
-        int, Option("N", "Labels, by which the samples are sorted.", low=1)
+        int, Option("N", "Number of labels; samples are sorted by label.", low=1)
     ] = 10
     unit: Annotated[
         str,
         Option(
             "UNIT",
-            "What a file's loader fetches: sample, block or shard.",
+            "What the loader of --check fetches at once: sample, block or shard.",
             complete=words("sample", "block", "shard"),
         ),
     ] = "shard"
@@ -187,7 +197,7 @@ class LoaderOptions(CellOptions):
         str,
         Option(
             "s3[:KEY=VALUE,...]",
-            "The object store for seconds and price: Amazon S3, with other values such as"
-            " 's3:latency=50 ms,prefixes=10,price_per_gigabyte=0.09'.",
+            "Object store whose seconds and price are computed: Amazon S3, or with other values,"
+            " such as 's3:latency=50 ms,prefixes=10,price_per_gigabyte=0.09'.",
         ),
     ] = "s3"

@@ -32,7 +32,7 @@ UPPER_BOUND = {
 class RecordedOrder:
     """The order that a loader handed out, as a file recorded it."""
 
-    epochs: list[EpochOrder]  # the order of each, with rows as they stand in the file
+    epochs: list[EpochOrder]  # the order of each
     ranks: int  # M
     workers: int  # of the rank that has most: the largest number of a worker plus one
     samples: int  # the largest number of a sample plus one
@@ -54,9 +54,9 @@ def read_order(path: Path) -> RecordedOrder:
     """Read the order in a CSV or Parquet file; other columns than `COLUMNS` are
     ignored.
 
-    Rows may stand in any order, and each epoch keeps this order. Epochs, ranks and the
-    positions of each worker are numbered from 0 without gaps. Every rank has rows in
-    every epoch, and all epochs have equally many rows.
+    Rows may stand in any order. Epochs, ranks and the positions of each worker are
+    numbered from 0 without gaps. Every rank has rows in every epoch, and all epochs
+    have equally many rows.
 
     Raises:
         InputError: the file cannot be read, lacks a column or has no rows, or a row is
@@ -84,7 +84,8 @@ def read_order(path: Path) -> RecordedOrder:
     if problem := next(_find_gaps(columns), None):
         raise InputError(problem, str(path))
 
-    rows_by_epoch = np.argsort(columns["epoch"], kind="stable")
+    sort_columns = ("position", "worker", "rank", "epoch")
+    rows_by_epoch = np.lexsort(tuple(columns[name] for name in sort_columns))
     ends = np.cumsum(np.bincount(columns["epoch"]))[:-1]
     epochs = [
         EpochOrder(*(columns[name][epoch_rows] for name in COLUMNS[1:]))
@@ -105,7 +106,7 @@ def _read_table(path: Path) -> pd.DataFrame:
     readers: dict[str, Any] = {".csv": pc.read_csv, ".parquet": pq.read_table}
     if path.suffix not in readers:
         rule = "must be a CSV or Parquet file"
-        remedy = "Name one that ends in .csv or .parquet."
+        remedy = "Name a file that ends in .csv or .parquet."
         refuse("--check", rule, repr(str(path)), remedy, "command line")
     try:
         table: pd.DataFrame = readers[path.suffix](path).to_pandas()
@@ -178,7 +179,7 @@ def _find_missing_epoch(epoch: Ints64, rows_of_epoch: Ints64) -> Iterator[Proble
             f"epochs must be numbered from 0 on without a gap: there is no epoch {gap}"
         )
         path = f"{_first_row(epoch, next_epoch)}: epoch"
-        yield Problem(path, rule, str(next_epoch), "Number them so.")
+        yield Problem(path, rule, str(next_epoch), "Number epochs without gaps.")
 
 
 def _find_missing_rank(
@@ -200,7 +201,7 @@ def _find_missing_rank(
 
     # most ranks have no rows then, and memory is short
     if num_epochs * num_ranks > 4 * len(epoch) + 2**20:
-        rule = f"{rule_start} there are {num_ranks} ranks"
+        rule = f"{rule_start} {num_ranks} ranks need more rows"
         yield Problem("rank", rule, f"{len(epoch)} rows", remedy)
 
     # (epochs x ranks,) rows at epoch * ranks + rank
@@ -241,9 +242,9 @@ def _find_wrong_position(columns: dict[str, Ints64]) -> Iterator[Problem]:
         subject = (
             f"positions of worker {worker} of rank {bad_rank} in epoch {bad_epoch}"
         )
-        rule = f"{subject} must be 0, 1, 2 and so on: this one {fault}"
+        rule = f"{subject} must be 0, 1, 2 and so on: this position {fault}"
         path = f"row {order[index] + 1}: position"
-        yield Problem(path, rule, str(position[index]), "Number them from 0.")
+        yield Problem(path, rule, str(position[index]), "Number positions from 0.")
 
 
 def _find_short_epoch(epoch: Ints64, rows_of_epoch: Ints64) -> Iterator[Problem]:
@@ -256,6 +257,6 @@ def _find_short_epoch(epoch: Ints64, rows_of_epoch: Ints64) -> Iterator[Problem]
     if (is_wrong := rows_of_epoch != rows_of_epoch[0]).any():
         short_epoch = int(is_wrong.argmax())
         rule = f"every epoch must have as many rows as epoch 0, {rows_of_epoch[0]}"
-        remedy = "Record every epoch to its end, or leave that one out."
+        remedy = "Record every epoch to its end, or leave this epoch out."
         value = f"{rows_of_epoch[short_epoch]} rows"
         yield Problem(f"{_first_row(epoch, short_epoch)}: epoch", rule, value, remedy)

@@ -1,4 +1,4 @@
-"""Make the request that counts orders: named orders on a data set, or a recorded order."""
+"""Make the request that counts orders: named ones on a data set, or a recorded one."""
 
 from __future__ import annotations
 
@@ -34,14 +34,16 @@ UNITS: tuple[Unit, ...] = get_args(Unit)
 
 
 def request(options: LoaderOptions) -> Request[list[LoaderCell]]:
-    """Return the checked request: the named orders, or all orders, or that of a file,
-    on a shape.
+    """Return the checked request that counts orders on the shape of a data set.
 
-    A scenario that names a loader's order has this order, unless ``options`` name some.
+    The orders are the one that the file of --check recorded, else the named ones, else
+    all of `default_orders`. A scenario that names a loader's order has this order,
+    unless ``options`` name some. Without --check, what is left out becomes 4 nodes, 4
+    GPUs of each, 2 workers of each rank, and 3 epochs.
 
     Raises:
         InputError: an order or the store is not known, the shape is impossible, the
-            file is invalid, or an option needs --tune.
+            file is invalid, an order stands beside --check, or an option needs --tune.
     """
     parse_store(options.store)  # what is wrong with it is said first
     tuning_options = {
@@ -50,9 +52,7 @@ def request(options: LoaderOptions) -> Request[list[LoaderCell]]:
     }
     for flag, values in tuning_options.items():
         if values:
-            refuse(
-                flag, "must be with --tune", str(values[0]), "Add --tune.", COMMAND_LINE
-            )
+            refuse(flag, "needs --tune", str(values[0]), "Add --tune.", COMMAND_LINE)
     options = fill_from_scenario(options)
     if options.check is not None:
         if options.order:
@@ -76,10 +76,13 @@ def request(options: LoaderOptions) -> Request[list[LoaderCell]]:
 
 
 def check_without_resuming(options: LoaderOptions) -> None:
-    """Check that no option needs --resume-at.
+    """Check that no option is given that needs --resume-at.
+
+    They are --epoch, --from, --to and --loader, and a pair (text such as '8:6') for
+    --workers or --batch-size.
 
     Raises:
-        InputError: options do; with all of them.
+        InputError: some are given; the error lists all of them.
     """
     resume_options = {"--epoch": options.epoch, "--from": options.from_}
     resume_options |= {
@@ -87,7 +90,7 @@ def check_without_resuming(options: LoaderOptions) -> None:
         "--loader": ", ".join(options.loader),
     }
     problems = [
-        Problem(flag, "must be with --resume-at", str(value), "Add --resume-at middle.")
+        Problem(flag, "needs --resume-at", str(value), "Add --resume-at middle.")
         for flag, value in resume_options.items()
         if value not in {None, ""}
     ]
@@ -97,7 +100,7 @@ def check_without_resuming(options: LoaderOptions) -> None:
     }.items():
         if isinstance(value, str):
             rule = "must be a whole number"
-            remedy = "Two as in 8:6 need --resume-at."
+            remedy = "A pair such as 8:6 needs --resume-at."
             problems.append(Problem(flag, rule, repr(value), remedy))
     if problems:
         raise InputError(problems, COMMAND_LINE)
@@ -106,10 +109,11 @@ def check_without_resuming(options: LoaderOptions) -> None:
 def _stored_options(
     options: LoaderOptions, orders: list[str], order_file: str | None
 ) -> dict[str, Any]:
-    """Return the entry ``asked`` of ``meta.json``: orders, their file, and the shape.
+    """Return ``{"asked": entry}`` for ``meta.json``: the request, to be repeated.
 
-    The shape has every option of the verb that is not in `OPTIONS_BESIDE_SHAPE`, as
-    ``options`` have it: None where it was left out.
+    The entry has the keys ``orders``, ``order_file`` and ``shape``. ``shape`` maps
+    every option of the verb that is not in `OPTIONS_BESIDE_SHAPE` to its value in
+    ``options``: None where it was left out.
 
     Args:
         options: the options of the verb.
@@ -130,7 +134,8 @@ def request_of_file(
     """Return the request of the order that a file recorded.
 
     Ranks, workers and epochs are those of the file; the samples are at least its own.
-    There is 1 node unless ``options`` say how many.
+    There is 1 node unless ``options`` say how many. The request has the file among its
+    inputs, named by the file's digest.
 
     Args:
         path: the file.
@@ -168,8 +173,9 @@ def request_of_file(
 
 
 def repeat(folder: Path, meta: Meta) -> Request[list[LoaderCell]]:
-    """Return the request of a stored result, from its folder: a recorded order is read
-    again from the folder's inputs, and named orders are made anew.
+    """Return the request that made a stored result, from its folder and ``meta.json``.
+
+    A recorded order is read again from the folder's inputs; named orders are made anew.
     """
     stored_request = meta["asked"]
     options = LoaderOptions(**stored_request["shape"])
@@ -182,17 +188,25 @@ def repeat(folder: Path, meta: Meta) -> Request[list[LoaderCell]]:
 def _check_fit(
     path: Path, recorded: order_file.RecordedOrder, options: LoaderOptions
 ) -> None:
-    """Check that a file has the ranks, workers and epochs that the options say.
+    """Check that the ranks, workers and epochs of a file fit the given options.
+
+    The nodes (1 if left out) must divide the ranks. --gpus is compared with the ranks
+    of a node. Options that are left out are not compared.
 
     Raises:
-        InputError: it has others; with all that differ.
+        InputError: options do not fit; the error lists all of them.
     """
     nodes = options.nodes or 1
     problems = []
     if recorded.ranks % nodes:
         rule = f"must divide the {recorded.ranks} ranks of {path.name}"
         problems.append(
-            Problem("--nodes", rule, str(nodes), "Say how many nodes there were.")
+            Problem(
+                "--nodes",
+                rule,
+                str(nodes),
+                "Give the number of nodes that recorded it.",
+            )
         )
     option_and_recorded = {
         "--gpus": (options.gpus, recorded.ranks // nodes),
@@ -216,10 +230,12 @@ def _check_fit(
 def default_orders(shape: DataSetShape) -> dict[str, Order]:
     """Return the orders that are counted if none is named, by a short name.
 
-    They are those of each library, of papers and of this project. Buffers, blocks and
-    windows are those of the library by default, but hold at most a quarter of what a
-    worker, a rank, a node or all together read in an epoch. So a small set shows what
-    they do on a large one.
+    They are those of each library, of papers and of this project. Buffers, eras and
+    windows of libraries have the library's default size, but hold at most a quarter of
+    what a worker, a rank, a node or all together read in an epoch. The blocks of
+    CorgiPile and Corgi2 are a quarter of a shard, and their buffers a quarter of a
+    rank's blocks. Levanter's blocks are at most a quarter of a shard. With these sizes
+    a small data set shows what the orders do on a large one.
     """
     size = shape.samples
     readers = shape.readers
@@ -289,8 +305,11 @@ def _quarter_of_stream(num_samples: int, streams: int, max_samples: int) -> int:
 
 
 def _levanter_values(num_samples: int, block_size: int) -> dict[str, int]:
-    """Return the settings of Levanter's orders by name: ``io_block_size`` and
-    ``era_length`` in samples, ``window_blocks`` in blocks.
+    """Return the settings of Levanter's orders, by the setting's name.
+
+    They are ``io_block_size`` (samples; at most 256), ``era_length`` (samples; at most
+    1024) and ``window_blocks`` (blocks; at most 512). Era and window hold at most a
+    quarter of the epoch, but at least 2 samples and 1 block.
 
     Args:
         num_samples: samples of an epoch.

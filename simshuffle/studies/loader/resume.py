@@ -101,7 +101,7 @@ def request(options: LoaderOptions) -> Request[Sequence[ResumeCell]]:
     shape.
 
     With a scenario, what is read again comes from its storage, and ``options.store`` is
-    only checked. Without a scenario it comes from this store.
+    refused. Without a scenario it comes from this store.
 
     Raises:
         InputError: a loader is not known, the shape is impossible, the epoch or the
@@ -134,8 +134,8 @@ def request(options: LoaderOptions) -> Request[Sequence[ResumeCell]]:
         "step": _parse_step(options.resume_at, shape),
     }
     if epoch >= shape.epochs:
-        rule = f"must be less than the {shape.epochs} of --epochs"
-        remedy = "Epochs are from 0 on."
+        rule = f"must be below --epochs, {shape.epochs}"
+        remedy = "Epochs are numbered from 0."
         refuse("--epoch", rule, str(epoch), remedy, COMMAND_LINE)
     return _make_request(stored_request)
 
@@ -186,8 +186,8 @@ def repeat(folder: Path, meta: Meta) -> Request[Sequence[ResumeCell]]:
 
 
 def _check_options(options: LoaderOptions) -> None:
-    """Check that no option is of another study, that --from has no --nodes or --gpus
-    beside it, and that no loader is a script.
+    """Check that no option is of another study, that a scenario has no --store and
+    --from no --nodes or --gpus beside it, and that no loader is a script.
 
     Raises:
         InputError: options are wrong; with all of them.
@@ -197,21 +197,25 @@ def _check_options(options: LoaderOptions) -> None:
     for field in fields_of(type(options)):
         value = getattr(options, field.name)
         if field.name in UNUSED_OPTIONS and value != getattr(defaults, field.name):
-            rule = "is not looked at with --resume-at"
+            rule = "has no effect with --resume-at"
             remedy = "Leave one out."
             problems.append(Problem(field.flag, rule, str(value), remedy))
+    if options.scenario is not None and options.store != defaults.store:
+        rule = "has no effect with --resume-at and a scenario, whose storage is read"
+        remedy = "Leave --store or the scenario out."
+        problems.append(Problem("--store", rule, options.store, remedy))
     if options.from_ is not None and (options.nodes or options.gpus):
         value = f"--from {options.from_}"
         remedy = "Leave --nodes and --gpus out."
         problems.append(
-            Problem("--from", "says nodes and ranks already", value, remedy)
+            Problem("--from", "already sets nodes and ranks", value, remedy)
         )
     problems += [
         Problem(
             "--loader",
-            "is a kind of loader, and no script",
+            "must be a kind of loader, not a script",
             name,
-            f"To audit your own: simshuffle study audit -- python {name}",
+            f"To audit your script, run simshuffle study audit -- python {name}",
         )
         for name in options.loader
         if name.endswith(".py")
@@ -275,7 +279,7 @@ def _parse_ranks(flag: str, text: str) -> tuple[int, int]:
     """
     numbers = [int(part) if part.strip().isdecimal() else 0 for part in text.split("x")]
     if len(numbers) != 2 or min(numbers) < 1:
-        rule = "is written NODESxGPUS, both whole numbers from 1 on"
+        rule = "must be NODESxGPUS, two whole numbers of 1 or more"
         refuse(flag, rule, repr(text), f"For example {flag} 56x4.", COMMAND_LINE)
     return numbers[0], numbers[1]
 
@@ -293,7 +297,7 @@ def _parse_pair(flag: str, option: int | str | None) -> tuple[int | None, int | 
         int(part) if part.strip().isdecimal() else 0 for part in str(option).split(":")
     ]
     if len(numbers) > 2 or min(numbers) < 1:
-        rule = "must be a whole number from 1 on, or two as in 8:6, before and after"
+        rule = "must be a whole number of 1 or more, or two as in 8:6, before:after"
         refuse(flag, rule, repr(option), f"For example {flag} 8:6.", COMMAND_LINE)
     return numbers[0], numbers[-1]
 
@@ -311,11 +315,17 @@ def _parse_step(option: int | str | None, shape: DataSetShape) -> int | None:
     num_steps = -(-shape.samples // samples_per_step)
     step = int(str(option)) if str(option).isdecimal() else 0
     if not 0 < step < num_steps:
-        rule = f"must be from 1 to {num_steps - 1}, for an epoch has {num_steps} iterations;"
-        rule += f" or {MIDDLE}"
-        remedy = f"Give a smaller one, or more --samples: an iteration has {samples_per_step}."
+        rule = f"must be {MIDDLE}, or from 1 to {num_steps - 1}, as an epoch has"
+        rule += f" {num_steps} iterations"
+        remedy = (
+            f"Give a smaller number, or more --samples; an iteration has {samples_per_step}"
+            " samples."
+        )
         if num_steps < 2:
-            rule = f"needs an epoch of 2 iterations, of {samples_per_step} samples each"
+            rule = (
+                f"needs an epoch of 2 or more iterations, of {samples_per_step}"
+                " samples each"
+            )
             remedy = "Use more --samples, or fewer ranks."
         refuse("--resume-at", rule, repr(option), remedy, COMMAND_LINE)
     return step
@@ -353,7 +363,7 @@ def _find_faults(result: Result) -> Iterator[Problem]:
     table = result.tables["resumes"]
     rows = result.meta["says"]["rows"]
     if len(table) != rows:
-        rule = f"must have the {rows} rows that meta.json speaks of"
+        rule = f"must have {rows} rows, as meta.json says"
         yield Problem("resumes.csv", rule, f"{len(table)} rows", REMEDY)
 
 

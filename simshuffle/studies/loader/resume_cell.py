@@ -89,8 +89,9 @@ class ResumeCell(PlainCell):
         """Return the row of `resumes`.
 
         A loader that refuses has no counts. Where samples are dealt to ranks anew, the
-        reads that this takes stand for requests, bytes and ``read_s``. At least one
-        later epoch is made, for mixing; epochs beyond the run's do not count otherwise.
+        reads that this takes stand for shards, requests, bytes and ``read_s``. At least
+        one later epoch is made, for mixing; epochs beyond the run's do not count
+        otherwise.
 
         Args:
             name_columns: loader, library and change.
@@ -131,12 +132,15 @@ class ResumeCell(PlainCell):
         )
         redistribution = law.redistribution_cost(data, crash, seed)
         if redistribution is not None:
+            files = len(np.unique(data.shard_of(redistribution.read_samples)))
             requests = redistribution.read
             nbytes = round(redistribution.read_nbytes)
             seconds = self.storage.least_seconds_evenly(
                 requests, nbytes, self.new_readers
             )
-            reread = replace(reread, requests=requests, nbytes=nbytes, read_s=seconds)
+            reread = replace(
+                reread, files=files, requests=requests, nbytes=nbytes, read_s=seconds
+            )
         return make_row(
             *name_columns,
             classify_outcome(rows_before, rows_after),
@@ -171,7 +175,10 @@ class ResumeCell(PlainCell):
         min_batches = int(batches_of_rank.min())
         step = min_batches // 2 if self.step is None else self.step
         if not 0 < step < min_batches:
-            rule = f"must be from 1 to {min_batches - 1}, for a rank has {min_batches} batches"
+            rule = (
+                f"must be from 1 to {min_batches - 1}, as a rank has {min_batches}"
+                " batches"
+            )
             remedy = "Give another --resume-at, or more samples."
             refuse("--resume-at", rule, str(self.step or "middle"), remedy, self.loader)
         return step

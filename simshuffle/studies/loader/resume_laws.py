@@ -61,7 +61,9 @@ def _own_laws() -> LawValues:
 
 
 def _torch_laws(shape: DataSetShape, orders: dict[str, Order]) -> LawValues:
-    """Return the values of the laws of PyTorch's loaders and of trainers on top of them."""
+    """Return the values of the laws of PyTorch's loaders and of trainers built on
+    PyTorch's loaders.
+    """
     return {
         "torch, no state": {"kind": "restart", "of": orders["distributed_sampler"]},
         "torchdata": {"kind": "stateful_dataloader"},

@@ -21,61 +21,73 @@ from simshuffle.workload.resuming.law import Batches
 GOES_ON, BEGINS_AGAIN, REFUSES = "goes on", "begins again", "refuses"
 HANGS, MISFIT = "hangs", "does not fit"
 SENTENCE_OF_CONTINUATION = {
-    "same": "What follows is what would have followed.",
-    "permuted": "What follows are the samples that would have followed, in another order.",
+    "same": "The samples that follow are the expected samples, in the expected order.",
+    "permuted": "The samples that follow are the expected samples, in another order.",
 }
 RESUMES = Schema(
     {
         "loader": text("name of the loader"),
-        "library": text("whose code it is, and its version"),
+        "library": text("library that the loader belongs to, with its version"),
         "change": text(
             "ranks before and after, as nodes x ranks, and workers where they change"
         ),
         "outcome": text(
-            "what it does with its state: 'goes on', 'begins again' (all that was trained on is"
-            " trained on again), 'refuses', 'hangs', or 'does not fit' these shards and ranks",
+            "what the loader does with its state: 'goes on', 'begins again' (it repeats all"
+            " samples of the epoch so far), 'refuses', 'hangs', or 'does not fit' these shards"
+            " and ranks",
             *(GOES_ON, BEGINS_AGAIN, REFUSES, HANGS, MISFIT),
         ),
-        "says": text("what becomes of the epoch, in a sentence or three"),
+        "says": text("what becomes of the epoch, in sentences"),
         "trained": maybe_count("rows of the epoch before the state was saved"),
-        "rest": maybe_count("rows of the epoch after it"),
-        "lost": maybe_count("samples that the epoch would have had, and has not"),
+        "rest": maybe_count("rows of the epoch after the state was saved"),
+        "lost": maybe_count(
+            "samples that the epoch lacks, but would have if it had not been broken off"
+        ),
         "repeated": maybe_count(
-            "rows after the state whose sample the epoch had before it", head="again"
+            "rows after the state was saved whose sample the epoch already had before",
+            head="again",
         ),
         "twice": maybe_count("samples that the epoch has more than once"),
         "twice_whole": maybe_count(
-            "the same if it had not been broken off", head="twice\nunbroken"
+            "twice, if the epoch had not been broken off", head="twice\nunbroken"
         ),
         "never": maybe_count("samples that no epoch of the run has"),
         "continues": text(
-            "what follows: the 'same' as would have followed, the same samples 'permuted', or"
-            " 'other' samples; empty if nothing does",
+            "what follows the break: the expected samples in the 'same' order or 'permuted', or"
+            " 'other' samples; empty if nothing follows",
             *("same", "permuted", "other", ""),
         ),
         "skipped": maybe_count(
             "samples that are read and thrown away before the first batch"
         ),
         "files": maybe_count(
-            "shards that are read more than if the epoch had not been broken off",
+            "shards that are read beyond those of an unbroken epoch",
             head="files\nagain",
         ),
-        "requests": maybe_count("the same of requests", head="requests\nagain"),
-        "nbytes": maybe_count("the same of bytes", head="bytes\nagain", look="bytes"),
+        "requests": maybe_count(
+            "requests beyond those of an unbroken epoch", head="requests\nagain"
+        ),
+        "nbytes": maybe_count(
+            "bytes that are read beyond those of an unbroken epoch",
+            head="bytes\nagain",
+            look="bytes",
+        ),
         "read_s": maybe_amount(
-            "s that these requests take at least", head="s to\nread"
+            "s that the requests beyond those of an unbroken epoch take at least",
+            head="s to\nread",
         ),
         "first_batch_s": maybe_amount(
-            "s that all takes at least which is read before every rank has a batch",
+            "s of reading, at least, until every rank has its first batch",
             head="s to 1st\nbatch",
         ),
         "batch_companions": maybe_share(
-            "share of the pairs of a batch of the broken epoch that are in one batch again in the"
-            " next",
+            "share of the pairs of samples in a batch of the broken epoch that share a batch"
+            " again in the next epoch",
             head="together",
         ),
         "batch_companions_whole": maybe_share(
-            "the same if it had not been broken off", head="together\nunbroken"
+            "batch_companions, if the epoch had not been broken off",
+            head="together\nunbroken",
         ),
     },
     key=("loader", "change"),

@@ -48,7 +48,7 @@ COLUMNS_OF_COSTS = (
 )
 LOOKS = {
     "lost": Look("lost", "#EE6677"),
-    "again": Look("more than once because of it", "#CCBB44"),
+    "again": Look("more than once because of the break", "#CCBB44"),
 }
 BAR_INCHES, MARGIN_INCHES = 0.15, 0.42
 """Inches of a bar, and of a panel's axis and title."""
@@ -113,16 +113,16 @@ def resume_verdict(resumes: pd.DataFrame, facts: Mapping[str, Any]) -> Iterator[
     ]
     names = ", ".join(dict.fromkeys(exact_loaders))
     yield (
-        f"{len(exact_loaders)} of {len(resumes)} go on with nothing lost and nothing a second time"
-        f"{f': {names}' if names else ''}."
+        f"{len(exact_loaders)} of {len(resumes)} resumed loaders lose nothing and repeat"
+        f" nothing{f': {names}' if names else ''}."
     )
     libraries = ", ".join(
         sorted(set(", ".join(resumes["library"]).split(", ")) - {"any"})
     )
     yield (
-        f"Rests on one seed, {facts['seed']}, on this set, these ranks and this iteration"
-        f"{f', and on the code of {libraries}' if libraries else ''}; samples are counted, none is"
-        " read. Decoding, and how long processes take to begin, are left out."
+        f"Rests on one seed, {facts['seed']}, on this data set, these ranks and this"
+        f" iteration{f', and on the code of {libraries}' if libraries else ''}; samples are"
+        " counted, none is read. Decoding and the start of processes are left out."
     )
 
 

@@ -147,7 +147,9 @@ def shape_of(options: LoaderOptions, min_samples: int = 0) -> DataSetShape:
     if options.samples is not None or samples is None:
         samples = options.samples or min_samples or SAMPLES
     if min_samples > samples:
-        rule = f"must be at least {min_samples}, for the file has a sample {min_samples - 1}"
+        rule = (
+            f"must be at least {min_samples}, as the file has sample {min_samples - 1}"
+        )
         remedy = "Give the size of the data set that was recorded."
         refuse("--samples", rule, str(samples), remedy, COMMAND_LINE)
     shards = options.shards or min(SHARDS, samples)
@@ -250,7 +252,7 @@ def fill_from_scenario(options: LoaderOptions) -> LoaderOptions:
     ranks = scenario.cluster.ranks_per_host(scenario.world_size)
     if ranks * scenario.hosts != scenario.world_size:
         rule = f"must be a multiple of {ranks}, to fill all hosts"
-        remedy = "Use --set world_size=."
+        remedy = "Set another world size with --set world_size=."
         refuse("world_size", rule, str(scenario.world_size), remedy, scenario.name)
     scenario_values: dict[str, Any] = {
         "nodes": scenario.hosts,

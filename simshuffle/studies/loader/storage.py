@@ -33,6 +33,7 @@ class StorageCosts:
     shared_byte_s: float  # s a byte, of all hosts together
     host_request_s: float  # s a request, of a host
     host_byte_s: float  # s a byte, of a host
+    worker_byte_s: float = 0.0  # s a byte, of a worker, whose connections share it
 
     def least_seconds(
         self,
@@ -44,9 +45,10 @@ class StorageCosts:
         """Return the least s until every rank has read what it needs.
 
         The result is the largest of five times. Of the slowest rank: its c =
-        min(workers x threads, requests) connections are never idle, so (requests x
-        request_s + bytes x byte_s) / c. Of the slowest host, and of the storage that
-        all share: requests x request_s, and bytes x byte_s. This is the law of
+        min(workers x threads, requests) connections are never idle, nor are its w =
+        min(workers, requests) workers, so (requests x request_s + bytes x byte_s) / c +
+        bytes x worker_byte_s / w. Of the slowest host, and of the storage that all
+        share: requests x request_s, and bytes x byte_s. This is the law of
         `simshuffle.job.plan.reading_bounds` for the PFS and the object store, and of
         `ObjectStore.least_seconds`, without decoding.
 
@@ -59,10 +61,14 @@ class StorageCosts:
         busy_workers = (
             np.full(readers.world_size, readers.workers) if workers is None else workers
         )
-        connections = np.minimum(busy_workers * self.threads, np.maximum(requests, 1))
+        max_connections = np.maximum(requests, 1)
+        connections = np.minimum(busy_workers * self.threads, max_connections)
         seconds_of_rank = (
             requests * self.request_s + nbytes * self.byte_s
         ) / connections
+        seconds_of_rank += (
+            nbytes * self.worker_byte_s / np.minimum(busy_workers, max_connections)
+        )
         # (nodes,) sums over the ranks of each host, which follow one another
         requests_of_host = requests.reshape(readers.nodes, -1).sum(axis=1)
         nbytes_of_host = nbytes.reshape(readers.nodes, -1).sum(axis=1)
@@ -154,9 +160,10 @@ def costs_of_scenario(scenario: Scenario, hosts: int) -> StorageCosts:
         name="file system",
         threads=threads,
         request_s=pfs.latency,
-        byte_s=threads / cable_bytes_per_s,
+        byte_s=0.0,
         shared_request_s=1 / pfs.free_open_rate,
         shared_byte_s=1 / pfs.free_bandwidth,
         host_request_s=0.0,
         host_byte_s=host_byte_s,
+        worker_byte_s=1 / cable_bytes_per_s,
     )

@@ -20,7 +20,9 @@ STORED = {
     "loaders": Schema(
         {
             "loader": _LOADER,
-            "problem": text("why it cannot be had on this shape; empty if it can"),
+            "problem": text(
+                "why the loader does not work on this shape; empty if it does"
+            ),
             "unit": text(
                 "what is fetched at once: sample, block or shard",
                 "sample",
@@ -32,13 +34,13 @@ STORED = {
                 head="requests\nfirst",
             ),
             "first_nbytes": maybe_count(
-                "bytes of these", head="bytes\nfirst", look="bytes"
+                "bytes of these requests", head="bytes\nfirst", look="bytes"
             ),
             "last_requests": maybe_count(
                 "requests in the last epoch", head="requests\nlast"
             ),
             "last_nbytes": maybe_count(
-                "bytes of these", head="bytes\nlast", look="bytes"
+                "bytes of these requests", head="bytes\nlast", look="bytes"
             ),
             "hit_rate": maybe_share(
                 "share of the samples of the last epoch that were on their node already",
@@ -51,37 +53,42 @@ STORED = {
                 look="bytes",
             ),
             "never": maybe_count(
-                "samples that an epoch does not hand out; of the epoch with most"
+                "samples that an epoch does not hand out, in the epoch with most of"
+                " them"
             ),
             "surplus": maybe_count(
-                "rows of an epoch that repeat a sample of it; of the epoch with most",
+                "rows that repeat a sample of their epoch, in the epoch with most"
+                " of them",
                 head="twice",
             ),
             "imbalance": maybe_amount(
-                "how many more samples than the mean a rank has at most, over the mean",
+                "samples that the rank with most has beyond the mean, over the mean",
                 head="uneven",
                 look=".2gpercent",
             ),
             "batch_companions": maybe_share(
-                "share of the pairs of a rank's batch that are in one batch again an epoch"
-                " later; empty for a single epoch",
+                "share of the pairs of samples in a rank's batch that share a batch again an"
+                " epoch later; empty for a single epoch",
                 head="together\nin a batch",
             ),
             "rank_companions": maybe_share(
-                "the same of the pairs of a rank", head="together\non a rank"
+                "share of the pairs of samples of a rank that share a rank again an"
+                " epoch later",
+                head="together\non a rank",
             ),
             "moves": maybe_share(
                 "share of the samples that are on another node than an epoch before",
                 head="other\nnode",
             ),
             "divergence": maybe_amount(
-                "nats between the labels of a rank and those of all, mean over ranks and"
-                " epochs; samples stand sorted by label",
+                "divergence in nats of the labels of a rank from the labels of all samples, mean"
+                " over ranks and epochs; samples are stored sorted by label",
                 head="labels\nnats",
                 look=".2g",
             ),
             "position_entropy": maybe_share(
-                "how much the part of the epoch in which a sample comes varies, of 1",
+                "how much the place of a sample in the epoch varies over epochs: 0 for never, 1"
+                " for as much as possible",
                 head="place\nvaries",
                 look=".2f",
             ),
@@ -90,7 +97,8 @@ STORED = {
                 head="shards a\nstep",
             ),
             "end_shards": maybe_amount(
-                "the same in the last tenth of an epoch", head="at the\nend"
+                "shards in these batches in the last tenth of an epoch, mean",
+                head="at the\nend",
             ),
         },
         key=("loader",),
@@ -100,25 +108,30 @@ STORED = {
             "loader": _LOADER,
             "epoch": count("number of the epoch, from 0"),
             "samples": count("rows: samples that were handed out"),
-            "never": count("samples that were not"),
-            "repeated": count("samples that were more than once"),
+            "never": count("samples that were not handed out"),
+            "repeated": count("samples that were handed out more than once"),
             "surplus": count("rows beyond the first of each sample"),
             "least": count("samples of the rank that had fewest"),
             "most": count("samples of the rank that had most"),
             "requests": count("requests to the remote storage"),
-            "nbytes": count("bytes of these"),
+            "nbytes": count("bytes of these requests"),
             "hits": count("samples that were on their node already"),
-            "evictions": count("pieces that a node dropped for others"),
+            "evictions": count("pieces that nodes dropped to make room for others"),
             "held_nbytes": count("the most bytes that one node held at once"),
             "batch_companions": maybe_share(
-                "share of the pairs of a rank's batch an epoch before that are in one batch again"
+                "share of the pairs of samples in a rank's batch of the epoch before that share a"
+                " batch again"
             ),
-            "rank_companions": maybe_share("the same of the pairs of a rank"),
+            "rank_companions": maybe_share(
+                "share of the pairs of samples of a rank that share a rank again an"
+                " epoch later"
+            ),
             "moves": maybe_share(
                 "share of the samples on another node than an epoch before"
             ),
             "divergence": amount(
-                "nats between the labels of a rank and those of all, mean"
+                "divergence in nats of the labels of a rank from the labels of all samples, mean"
+                " over ranks"
             ),
         },
         key=("loader", "epoch"),
@@ -146,7 +159,7 @@ STORE = Schema(
             "s that the requests of the first epoch take at least", head="s\nfirst"
         ),
         "last_s": amount("the same of the last epoch", head="s\nlast"),
-        "limit": text("what of the store binds in the first epoch", *LIMITS),
+        "limit": text("limit of the store that bounds the first epoch", *LIMITS),
         "first_usd": amount(
             "US dollars for the requests and bytes of the first epoch",
             head="US$\nfirst",
@@ -180,9 +193,9 @@ MAX_LOSS = 0.001
 _RUN = text("name of the run")
 SETTING_COLUMNS = {
     "workers": count("workers of a rank, each loading whole batches", 1),
-    "threads": count("of a worker", 1),
+    "threads": count("threads of a worker", 1),
     "prefetch": count(
-        "batches that a rank has asked for ahead, workers x prefetch_factor", 1
+        "batches that a rank requests ahead, workers x prefetch_factor", 1
     ),
 }
 _ANSWER = {
@@ -192,18 +205,21 @@ _ANSWER = {
         look=".2gpercent",
     ),
     "stall_every": maybe_amount(
-        "steps from one stall to the next, mean: waits of more than a twentieth of a step; empty"
-        " without",
+        "mean number of steps from one stall (a wait of more than a twentieth of a step) to the"
+        " next; empty without stalls",
         head="steps from\nstall to stall"),
-    "stall_s": amount("s of the longest of them; 0 without", head="longest\n(s)", look=".2g or -"),
+    "stall_s": amount(
+        "s of the longest stall; 0 without stalls", head="longest\n(s)", look=".2g or -"
+    ),
     "first_s": amount("s until the first batch of an epoch", head="first\nbatch (s)"),
     "memory_nbytes": amount(
-        "bytes of the batches that the ranks of a host hold at most", head="memory\nof a host",
+        "most bytes of batches that the ranks of a host hold at once", head="memory\nof a host",
         look="bytes",
     ),
     "binds": text(
-        "what keeps the loops from being faster: 'loop' is they themselves, 'worker reads' and"
-        " 'worker decodes' what their workers do longest, each alone",
+        "what bounds the speed of the loops: 'loop' for the loops themselves, 'worker reads' or"
+        " 'worker decodes' for the longest work of their workers, 'uneven batches', or a shared"
+        " resource",
         *(LOOP, UNEVEN, READING, DECODING),
         *RESOURCES,
     ),
@@ -212,7 +228,7 @@ SETTINGS = Schema(
     {
         "run": _RUN,
         **SETTING_COLUMNS,
-        "own": flag("whether the scenario says so itself"),
+        "own": flag("whether this is the scenario's own setting"),
         "needed_per_s": amount(
             "samples that loops train on in a second if they never wait"
         ),
@@ -220,11 +236,11 @@ SETTINGS = Schema(
         "host_nbytes": amount("bytes of a host's memory"),
         "step_s": amount("s of a step that never waits"),
         "read_s": amount("s in which a worker alone reads a batch, mean"),
-        "decode_s": amount("s in which it decodes one"),
+        "decode_s": amount("s in which a worker alone decodes a batch, mean"),
         "resource": text(
-            "the resource that all share which takes longest for a batch", *RESOURCES
+            "the shared resource that takes longest for a batch", *RESOURCES
         ),
-        "resource_s": amount("s that it takes for a batch of every rank"),
+        "resource_s": amount("s that this resource takes for a batch of every rank"),
     },
     key=("run", *SETTING_COLUMNS),
 )

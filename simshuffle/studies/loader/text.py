@@ -70,7 +70,8 @@ def loader_parts(
     yield from _name_excessive_fetches(counted_loaders, facts)
     yield STORE.listing(
         store,
-        "The same from an object store (--store): least seconds, what limits them, and the price",
+        "The same fetches from an object store (--store): least seconds, their limit, and the"
+        " price",
         ("loader", "first_s", "last_s", "limit", "first_usd", "last_usd"),
     )
     mixing_table = STORED["loaders"].listing(
@@ -94,7 +95,10 @@ def loader_parts(
 
 def _describe_source(source: Row) -> str:
     """Return text on what an epoch has of one source of a mixture."""
-    share_text = f"{source['had']:.1%} of a source asked for {source['asked']:.1%}"
+    share_text = (
+        f"a source has {source['had']:.1%} of the epoch ({source['asked']:.1%}"
+        " requested)"
+    )
     rows = {"rows again": source["again"], "samples cut off": source["cut_off"]}
     return ", ".join(
         [
@@ -123,9 +127,9 @@ def _name_excessive_fetches(
         )
         unit = " or ".join(excessive_loaders["unit"].unique())
         yield (
-            f"Fetched in an epoch, in sizes of the data set: {loader_list}. A node fetches a whole"
-            f" {unit} for a few samples and drops it before it needs the others. A larger --cache,"
-            " or an order that fetches sample by sample, fetches less."
+            f"Fetched in an epoch, in multiples of the data set: {loader_list}. A node fetches a"
+            f" whole {unit} for a few samples and drops it before it needs the others. A larger"
+            " --cache, or an order that fetches sample by sample, fetches less."
         )
 
 
@@ -153,7 +157,10 @@ def findings(row: Row, facts: Mapping[str, Any]) -> Iterator[str]:
         share = 100 * row["imbalance"]
         yield f"Ranks are not equal: one has {share:.2g} % more samples than the mean."
     if pd.isna(row["moves"]):
-        yield "A single epoch: who meets whom again cannot be said. Record two or more."
+        yield (
+            "A single epoch does not show which samples meet again. Record two or"
+            " more epochs."
+        )
         return
     if row["batch_companions"] == 1 and row["position_entropy"] == 0:
         yield "Every epoch is the same, batch by batch. A sampler of PyTorch needs set_epoch."
@@ -170,7 +177,8 @@ def findings(row: Row, facts: Mapping[str, Any]) -> Iterator[str]:
             yield f"Samples stay together {location}: {pairs}."
     if row["position_entropy"] < MIN_EQUAL_SHARE:
         variation = (
-            f"their place varies by {row['position_entropy']:.2f} of what it can"
+            f"their place varies by {row['position_entropy']:.2f} on a scale from 0"
+            " to 1"
         )
         yield f"Samples come in the same part of every epoch: {variation}."
     if row["end_shards"] < MIN_EQUAL_SHARE * row["shards"]:
@@ -182,8 +190,8 @@ MAX_MEMORY_SHARE = 0.5
 """Batches that take more than this share of a host's memory are worth a sentence."""
 REMEDIES = {
     UNEVEN: "Batches that take long come late: a longer prefetch hides them.",
-    READING: "Workers wait for storage: more of them, or threads, would help.",
-    DECODING: "Workers decode: more of them would help.",
+    READING: "Workers wait for storage: more workers or threads would help.",
+    DECODING: "Workers are busy decoding: more workers would help.",
 }
 """What helps where workers bind; a resource that all share binds whatever the loader."""
 
@@ -210,8 +218,8 @@ def tuning_parts(
     else:
         yield "settings.csv and the figure have all settings; for one run alone, --set sweep={}."
     yield (
-        "Times vary as the scenario's jitter and sample sizes say. Queues are left out but at the"
-        " bottleneck. Memory is that of batches, without the worker processes."
+        "Times vary as the scenario's jitter and sample sizes say. Only the bottleneck has a"
+        " queue. Memory counts batches, but not the worker processes."
     )
 
 
@@ -220,7 +228,7 @@ def tuning_verdict(settings: pd.DataFrame, answers: pd.DataFrame) -> Iterator[st
     for row in answers.to_dict("records"):
         yield from _describe_answer(row, settings[settings["run"] == row["run"]])
     yield (
-        "Rests on one seed, and on decode and step times as the scenario gives them."
+        "Rests on one seed, and on the scenario's decode and step times."
         f" {intervals.NO_INTERVALS_OF_TIMES}"
     )
 

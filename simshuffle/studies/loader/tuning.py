@@ -55,7 +55,9 @@ WARM_UP_PARTS = 4
 nothing ahead.
 """
 MAX_WORKERS = 256
-"""Workers of a rank that are compared, at most, unless more are requested."""
+"""Workers of a rank up to which settings are listed by default, and one more; those
+that are requested may be more.
+"""
 MIN_STALL_SHARE = 0.05
 """A wait longer than this share of a step is a stall."""
 WORKER_TOLERANCE = 1e-9
@@ -116,9 +118,9 @@ def list_settings(scenario: Scenario, axes: SettingAxes) -> list[Loader]:
 
     The scenario's own loader is among them, unless other workers or threads are
     requested. By default workers are doubled up to the number beyond which nothing
-    grows by the law load / max(step, the slowest shared resource), at most
-    `MAX_WORKERS`; this number and one more are tried, too. Loaders are sorted by
-    workers, threads and batches ahead.
+    grows by the law load / max(step, the slowest shared resource), or up to
+    `MAX_WORKERS` if it is larger; the last number and one more are tried, too. Loaders
+    have defaults but for workers, threads and batches ahead, by which they are sorted.
     """
     scenario_loader = scenario.workload.loader
     all_threads = axes["threads"] or (scenario_loader.threads,)
@@ -266,11 +268,11 @@ def request(options: LoaderOptions) -> Request[Sequence[TuningCell]]:
     """Return the checked request: all settings of every run of the scenario's sweep.
 
     A number of workers is compared alone, in place of those that follow from the
-    scenario.
+    scenario; it must be 1 or more, which is not checked here.
 
     Raises:
-        InputError: no scenario is named, an option is of the orders alone or below 1,
-            or a run is invalid.
+        InputError: no scenario is named, an option is of the orders alone, a prefetch
+            factor or a number of threads is below 1, or a run is invalid.
     """
     problems = []
     defaults = type(options)()
@@ -282,7 +284,7 @@ def request(options: LoaderOptions) -> Request[Sequence[TuningCell]]:
         if field.name not in (*SHARED, *TUNING_OPTIONS) and value != getattr(
             defaults, field.name
         ):
-            rule = "is not looked at with --tune"
+            rule = "has no effect with --tune"
             remedy = "Leave it out, or use --set."
             problems.append(Problem(field.flag, rule, str(value), remedy))
         if field.name in {"prefetch_factor", "threads"} and any(

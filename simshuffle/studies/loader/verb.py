@@ -41,7 +41,11 @@ def _name_failures(result: Result, options: LoaderOptions) -> str:
         return ""
     rows = result.tables["resumes"].to_dict("records")
     wrong = dict.fromkeys(row["loader"] for row in rows if not is_exact(row))
-    return f"Not as if nothing had happened: {', '.join(wrong)}." if wrong else ""
+    if not wrong:
+        return ""
+    return (
+        f"These loaders do not resume as if nothing had happened: {', '.join(wrong)}."
+    )
 
 
 VERBS = (

@@ -127,7 +127,7 @@ def request(options: AblationOptions) -> Request[Ablation]:
     if fraction != end_exchange.exchange_fraction:
         rule = f"must exchange as much as the start, {fraction:g}"
         end_fraction = f"{end_exchange.exchange_fraction:g}"
-        remedy = "Give both the same."
+        remedy = "Give both ends the same exchange_fraction."
         refuse("--end", rule, end_fraction, remedy, COMMAND_LINE)
     values = flat(start_exchange)
     switches = add_switches(
@@ -168,10 +168,10 @@ def _choose_run(scenario: Scenario, options: AblationOptions) -> Scenario:
         "exchange_fraction=" in end for end in (options.start, options.end)
     )
     if len(run_of_fraction) > 1 and not names_fraction:
-        rule = "must say how much is exchanged: the runs of the scenario differ in that"
+        rule = "must name exchange_fraction, as the runs of the scenario have several"
         fractions = ", ".join(f"{fraction:g}" for fraction in sorted(run_of_fraction))
         example = f"{options.start.partition(':')[0]}:exchange_fraction={min(run_of_fraction):g}"
-        remedy = f"Say it at both ends, such as --start {example}."
+        remedy = f"Name it in --start and in --end, such as --start {example}."
         refuse("--start", rule, fractions, remedy, COMMAND_LINE)
     return next(iter(run_of_fraction.values()), runs[0])
 
@@ -212,7 +212,7 @@ def _require_sending(scenario: Scenario, option: str) -> SendingStrategy:
         or scenario.world_size < 2
     ):
         rule = "must exchange a fraction of the samples between two ranks or more"
-        remedy = "Name one that has exchange_fraction, and give that above 0."
+        remedy = "Name an exchange whose exchange_fraction is above 0."
         refuse(option, rule, scenario.label(), remedy, COMMAND_LINE)
     return exchange
 
@@ -255,7 +255,9 @@ def _exchanges_alone(
                 problem for _, problems in validated.values() for problem in problems
             ]
             problems = exchange_problems or [
-                Problem("", "start and end have it already", assignment)
+                Problem(
+                    "", "must differ from the value that start and end have", assignment
+                )
             ]
             option = f"--alone {assignment}"
             raise InputError(

@@ -255,8 +255,9 @@ def number_interval(
 
     They follow from the interval of the nearest simulated point, and from ``beyond``,
     the share of the distance to it by which the answer may be off. If ``samples`` is
-    ``max_number``, that distance does not count. Without a simulated point above 0 both
-    are ``samples``; if the nearest point adds nothing, they are 0 and ``max_number``.
+    ``max_number``, that distance counts only where the point is hidden within its
+    interval. Without a simulated point above 0 both are ``samples``; if the nearest
+    point adds nothing and ``samples`` is less, they are 0 and ``max_number``.
     """
     nearest = min((n for n in points if n), key=lambda n: abs(n - samples), default=0)
     if not nearest:
@@ -264,9 +265,9 @@ def number_interval(
     point = points[nearest]
     if samples == max_number:
         longest = point.over + point.half_width
-        return (
-            int(max_number * allowed / longest) if longest > allowed else max_number
-        ), max_number
+        if longest > allowed:
+            return int(nearest * allowed / longest), max_number
+        return math.floor(max_number - beyond * (max_number - nearest)), max_number
     slope = point.over / nearest
     if slope <= 0.0:
         return 0, max_number

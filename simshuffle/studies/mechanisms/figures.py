@@ -69,7 +69,7 @@ def waterfall_chart(tables: Tables) -> Chart:
         0.65 + 0.27 * len(rows),
         {"ends": Look(colour="#BBBBBB"), **labels},
         "Epochs from start to end, a step for each switch.",
-        legend="step, most of it in",
+        legend="step, mostly in",
     )
 
 

@@ -379,7 +379,10 @@ def first_answer(hiding: Hiding) -> Iterator[str]:
                 with_variant(scenario, variant, 1, {}), hiding.tolerance
             )
             way_texts.append(f"{way} {text.share(fraction)}")
-        yield f"{single.world_size:,} ranks hide, about: {', '.join(way_texts)}"
+        yield (
+            f"By closed forms, {single.world_size:,} ranks hide about:"
+            f" {', '.join(way_texts)}"
+        )
 
 
 def _faults(result: Result) -> Iterator[Problem]:

@@ -130,12 +130,22 @@ def corners(
     if not switches:
         rule = "must differ from the start in how samples are exchanged"
         refuse(
-            "--end", rule, "no difference", "Name another, or use --also.", COMMAND_LINE
+            "--end",
+            rule,
+            "no difference",
+            "Name another exchange, or add a switch with --also.",
+            COMMAND_LINE,
         )
     if len(switches) > MOST:
         keys_text = ", ".join(switch.key for switch in switches)
         rule = f"must differ from the start in {MOST} keys at most"
-        refuse("--end", rule, keys_text, "Set some of them alike.", COMMAND_LINE)
+        refuse(
+            "--end",
+            rule,
+            keys_text,
+            "Give some of these keys the same value at both ends.",
+            COMMAND_LINE,
+        )
     validated_states = {
         state: make_exchange(position(switches, start, state), exchange_fraction)
         for state in product((False, True), repeat=len(switches))
@@ -155,7 +165,7 @@ def corners(
         refuse(
             "--end",
             rule,
-            "each order meets an exchange that cannot be",
+            "every order passes an exchange that is not possible",
             "",
             COMMAND_LINE,
         )
@@ -200,7 +210,7 @@ def add_switches(
             rule = "is a switch already"
             remedy = "Leave it out; --alone takes further values."
         elif value == start[key]:
-            rule = "must differ from what start and end have"
+            rule = "must differ from the value that start and end have"
             remedy = "Give another value."
         if rule:
             problems.append(Problem(f"--also {key}", rule, str(value), remedy))

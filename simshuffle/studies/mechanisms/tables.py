@@ -15,16 +15,19 @@ _LABEL = text(
     "'epoch' for the whole epoch, or one of the papers' labels, which add up to it",
     *LABELS,
 )
-_BASE = text("what it is set in: the exchange of the 'start' or of the 'end'", *BASES)
+_BASE = text(
+    "exchange in which the value is set: that of the 'start' or that of the 'end'",
+    *BASES,
+)
 _SET = {
     "key": text("key of the exchange"),
-    "value": text("its value in this run"),
+    "value": text("value of the key in this run"),
     "base": _BASE,
 }
 _SEED = count("seed of the scenario")
 _SECONDS = amount("s of the second epoch, mean over ranks")
-_LOWEST = real("lowest of the seeds")
-_HIGHEST = real("highest of the seeds")
+_LOWEST = real("lowest value over the seeds")
+_HIGHEST = real("highest value over the seeds")
 
 ABLATION = {
     "ends": Schema(
@@ -34,7 +37,7 @@ ABLATION = {
             "world_size": count("ranks, M"),
             "exchange_fraction": share("Q"),
             "switched_more": flag(
-                "whether more is switched than start and end differ in"
+                "whether --also switches more keys than those in which start and end differ"
             ),
         },
         key=("place",),
@@ -50,8 +53,8 @@ ABLATION = {
     "runs": Schema(
         {
             "state": text(
-                "for each switch, in the order of switches.csv, 0 for the value of the start and 1"
-                " for that of the end"
+                "for each switch, in the order of switches.csv: 0 for its value at the start, 1"
+                " for its value at the end"
             ),
             "seed": _SEED,
             "label": _LABEL,
@@ -70,28 +73,29 @@ CONTRIBUTIONS = Schema(
         "switch": text(f"key that is switched; '{ALL}' for all of them"),
         "label": _LABEL,
         "first_s": real(
-            "s by which the switch changes the label, switched first and alone, mean over seeds;"
-            " empty if it cannot be",
+            "s by which the switch changes the label if it is switched first, mean over seeds;"
+            " empty if it cannot be switched first",
             empty=True,
             head="first",
             look=CHANGE,
         ),
         "last_s": real(
-            "the same, switched when all others are on already; empty if it cannot be",
+            "s by which the switch changes the label if all other switches are on already, mean"
+            " over seeds; empty if it cannot be switched last",
             empty=True,
             head="last",
             look=CHANGE,
         ),
         "mean_s": real(
-            "the same, mean over all orders of switching that there can be (Shapley value), and"
-            " over seeds; all switches add up to 'all'",
+            "s by which the switch changes the label, mean over all possible orders of switching"
+            " (Shapley value) and over seeds; all switches add up to 'all'",
             head="any order",
             look=CHANGE,
         ),
-        "min_s": real("lowest of the seeds of that mean over orders"),
+        "min_s": real("lowest value of mean_s over the seeds"),
         "max_s": _HIGHEST,
         "share": real(
-            "mean_s over the change of the whole epoch by all switches",
+            "mean_s / the change of the whole epoch by all switches",
             empty=True,
             look=".1%",
         ),
@@ -100,7 +104,7 @@ CONTRIBUTIONS = Schema(
 STEPS = Schema(
     {
         **CONTRIBUTIONS.columns,
-        "values": text("those that are switched between", head="from, to"),
+        "values": text("values between which it is switched", head="from, to"),
         "range": text(
             "from the lowest to the highest of the seeds", head="range over seeds"
         ),
@@ -169,44 +173,45 @@ HIDING = {
             "world_size": _WORLD_SIZE,
             "iterations": count("iterations of the epoch"),
             "samples_of_rank": count(
-                "the most samples that each rank can exchange: those of the smallest shard, or what"
-                " the SSD has room for",
+                "most samples that each rank can exchange: the size of the smallest shard, or as"
+                " many as the SSD has room for",
                 head="N/M",
             ),
             "baseline_s": amount(
                 "s of the second epoch without exchange", head="epoch s", look=".3f"
             ),
-            "samples": count("samples of each rank whose exchange is hidden, at most"),
+            "samples": count("most samples of each rank whose exchange is hidden"),
             "samples_low": count(
-                "lower end of an interval of that number: by the 95 % intervals of the epochs, and"
-                " by the distance to the nearest number that was simulated"
+                "lower end of the interval of samples, from the 95 % intervals of the epochs and"
+                " the distance to the nearest simulated number"
             ),
-            "samples_high": count("upper end"),
+            "samples_high": count("upper end of the interval of samples"),
             "exchange_fraction": share(
-                "Q*: that over N / M; 1 if all can be exchanged"
+                "Q*: samples / (N / M); 1 if all samples can be exchanged"
             ),
             "added": real(
-                "share of baseline_s that their exchange adds; below 0 by chance, where parts of"
-                " the epochs were simulated"
+                "share of baseline_s that exchanging these samples adds; below 0 by chance, where"
+                " parts of the epochs were simulated"
             ),
             "steady": flag(
-                "whether all that was tried agrees: less is hidden, and more is not"
+                "whether all simulations agree: fewer samples are hidden, and more samples are"
+                " not"
             ),
             "over_s": real(
-                "s by which the epoch is longer with the fewest samples that were found not to be"
-                " hidden; empty where all can be exchanged",
+                "s by which the epoch is longer with the fewest samples that are not hidden;"
+                " empty where all can be exchanged",
                 empty=True,
             ),
             "bottleneck": text(
-                "whose removal saves most with these samples, if it saves a tenth; empty where all"
-                " can be exchanged"
+                "mechanism whose removal saves most with these samples, if it saves a tenth;"
+                " empty where all can be exchanged"
             ),
             "saved_s": real(
-                "s that this removal saves then; empty where closed forms name it",
+                "s that this removal saves; empty where closed forms name the mechanism",
                 empty=True,
             ),
             "tier": text(
-                "where that is the wire: the tier of cables of which one carries the exchange"
+                "if the bottleneck is the wire: tier of the cable that carries the exchange"
                 " longest; else empty"
             ),
         },
@@ -222,8 +227,8 @@ HIDING = {
             "removed": text("mechanism that is removed; empty for none"),
             "epoch_s": amount("s of the second epoch"),
             "added": real(
-                "share of the epoch without exchange that it adds; without 'storage reads', to one"
-                " that has none either"
+                "share by which the epoch is longer than one without exchange; if 'storage reads'"
+                " are removed, than one without exchange and storage reads"
             ),
         },
         key=("way", "world_size", "samples", "removed"),

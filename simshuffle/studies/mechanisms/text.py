@@ -39,7 +39,7 @@ def ablation_parts(tables: Tables) -> Iterator[str | Table]:
     means = epochs.groupby("state")["seconds"].mean()
     count = len(tables["switches"])
     seeds = epochs["seed"].nunique()
-    suffix = " and all that is switched besides" if ends["switched_more"].any() else ""
+    suffix = " with all further switches" if ends["switched_more"].any() else ""
     yield (
         f"From {ends['name']['start']}, {means['0' * count]:.3f} s, to {ends['name']['end']}"
         f"{suffix}, {means['1' * count]:.3f} s an epoch: {len(means)} combinations of"
@@ -55,8 +55,8 @@ def ablation_parts(tables: Tables) -> Iterator[str | Table]:
     for row in constrained.to_dict("records"):
         position = "first" if pd.isna(row["first_s"]) else "last"
         yield (
-            f"{row['switch']} cannot be switched {position}: the means are over those orders only"
-            " that there can be."
+            f"{row['switch']} cannot be switched {position}: means are over the possible orders"
+            " only."
         )
 
 
@@ -88,7 +88,7 @@ def _alone(change_rows: pd.DataFrame) -> Table:
     by_label = change_rows.pivot(index=keys, columns="label", values="change_s")
     epochs = change_rows[change_rows["label"] == WHOLE].join(by_label, on=keys)
     epochs["range"] = _range(epochs)
-    title = "One value alone, in place of what it is: change in s"
+    title = "One value changed alone: change in s"
     return ALONE.listing(epochs, title, (*keys, WHOLE, "range", *SHOWN[:3]), names=3)
 
 
@@ -123,7 +123,7 @@ def hidden(tables: Tables, titles: Mapping[str, str]) -> Iterator[str]:
             ranks = f"{other_rows[0]['world_size']:,} ranks"
             yield f"Other schedules on {ranks}, which no run of the scenario has: {listed}."
     yield (
-        "Rests on one seed and the routing of the scenario; accuracy is not in it."
+        "Rests on one seed and the routing of the scenario; accuracy is left out."
         f" {intervals.NO_INTERVALS_OF_TIMES}"
     )
 
@@ -131,7 +131,7 @@ def hidden(tables: Tables, titles: Mapping[str, str]) -> Iterator[str]:
 def _own_sentence(row: Mapping[Any, Any], titles: Mapping[str, str]) -> str:
     """Return the sentence on how much of the scenario's own exchange is hidden."""
     end = row["bottleneck"].removeprefix("host work: ")
-    ends = f"; what ends it is {end}" if end else ""
+    ends = f"; the limit is {end}" if end else ""
     title = title_of(row["way"], titles).removeprefix("own: ")
     amount = (
         f"{share(row['exchange_fraction'])}{_interval(row)}"
@@ -170,8 +170,8 @@ def hiding_parts(tables: Tables, titles: Mapping[str, str]) -> Iterator[str | Ta
     yield from _bottlenecks(limits, tables["points"])
     for row in limits[~limits["steady"]].to_dict("records"):
         yield (
-            f"{row['way']} @{row['world_size']}: not monotone; more samples were found hidden again"
-            " above some that are not."
+            f"{row['way']} @{row['world_size']}: not monotone; some numbers of samples are not"
+            " hidden, although a larger number is."
         )
 
 
@@ -230,7 +230,10 @@ def _bottlenecks(limits: pd.DataFrame, points: pd.DataFrame) -> Iterator[str | T
         ending_rows["bottleneck"] != ""
     )
     ending_rows["most"] += from_closed_forms.map({True: " (closed forms)", False: ""})
-    title = "What ends the hiding: ms by which an epoch is longer, and that each removal saves"
+    title = (
+        "What ends the hiding: ms by which an epoch is longer, and ms that each"
+        " removal saves"
+    )
     table = ENDS.listing(
         ending_rows, title, ["way", "world_size", "tried", "added", *removals, "most"]
     )

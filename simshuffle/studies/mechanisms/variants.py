@@ -197,7 +197,7 @@ class WarmCell(RunCell):
         return frozenset()
 
     def run(self, tell: Tell) -> Outcome:
-        """Simulate the second epoch, and return `measure_epoch` of it as the values."""
+        """Simulate the second epoch, and return its `measure_epoch` as the values."""
         return Outcome(measure_epoch(warm_epoch(self.scenario, tell)))
 
 

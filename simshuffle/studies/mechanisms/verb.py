@@ -50,14 +50,14 @@ class AblationOptions(CellOptions):
         tuple[tuple[str, Any], ...],
         Option(
             "KEY=VALUE",
-            "A value that is set alone, at the start and at the end.",
+            "A value to set by itself, once at the start and once at the end.",
             read=pairs("--alone", "payload=encoded"),
             many=True,
             python="Sequence[tuple[str, Any]]",
         ),
     ] = ()
     seeds: Annotated[
-        int, Option("N", "Seeds, from that of the scenario on.", low=1)
+        int, Option("N", "Number of seeds, from the scenario's own on.", low=1)
     ] = 3
     set: Set = field(default_factory=dict)
 
@@ -73,7 +73,11 @@ class HidingOptions(RefinedOptions):
     scenario: ScenarioName
     world_size: Annotated[
         tuple[int, ...],
-        Option("M", "Ranks. Default: those of the scenario's runs.", many=True),
+        Option(
+            "M",
+            "Number of ranks. Default: that of each of the scenario's runs.",
+            many=True,
+        ),
     ] = ()
     variant: Annotated[
         tuple[str, ...],
@@ -88,7 +92,12 @@ class HidingOptions(RefinedOptions):
     ] = ()
     tolerance: Annotated[
         float,
-        Option("SHARE", "Share of the epoch that may be added.", low=0.0, high=1.0),
+        Option(
+            "SHARE",
+            "Share by which the exchange may lengthen the epoch.",
+            low=0.0,
+            high=1.0,
+        ),
     ] = 0.01
     set: Set = field(default_factory=dict)
 

@@ -58,7 +58,8 @@ class OracleMachine:
     it.
 
     Attributes:
-        scenario: at that world size, with data parallelism; its sweep is not followed.
+        scenario: at that world size, without sweep, with data parallelism in its
+            default settings.
         bounds: lower bounds of its epoch.
         samples: that a rank trains on in the epoch, in the mean.
         slowest: factor by which the slowest rank takes longer for an iteration than the
@@ -367,7 +368,10 @@ def assumptions(scenario: Scenario) -> list[str]:
         else times,
         hidden,
         f"routing: {routing_of(scenario.cluster).describe()}",
-        "each collective alone on the cables, of all groups at once, in closed form",
+        (
+            "closed forms of each collective: all groups send at once, and nothing else is on the"
+            " cables"
+        ),
         f"memory of {precision} with the optimiser {strategy.optimiser}{recompute_text}, without"
-        " what libraries and fragments take",
+        " libraries and fragmentation",
     ]

@@ -58,7 +58,11 @@ def measured_epochs(path: Path | None) -> list[Measured]:
         refuse("", rule, columns_text, "Correct the first line.", str(path))
     if not rows:
         refuse(
-            "", "must have a row for each measured epoch", "none", "Add one.", str(path)
+            "",
+            "must have a row for each measured epoch",
+            "none",
+            "Add a row.",
+            str(path),
         )
     epochs = []
     problems = []

@@ -147,6 +147,10 @@ def _of_name(
     further values make it differ. Else the candidates of that short name or kind
     (behind 'data+' those with replicas), else the one of that name. Case does not
     count.
+
+    Raises:
+        InputError: the kind of a name with values is not known, or the values not
+            valid.
     """
     kind_text = name.removeprefix(REPLICAS)
     if ":" in kind_text:
@@ -223,10 +227,8 @@ def with_exact_gradients(scenario: Scenario) -> Scenario:
             readable(nbytes, Dimension.NBYTES)
             for nbytes in (model.gradient_size, exact)
         ]
-        text = (
-            "workload.model.gradient_size: {} is taken as the {} of the layers".format(
-                *sizes
-            )
+        text = "workload.model.gradient_size: {} is replaced by {}, the size of the layers".format(
+            *sizes
         )
         warnings.warn(text, SimshuffleWarning, stacklevel=2)
     workload = scenario.workload.model_copy(

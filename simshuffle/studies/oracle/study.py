@@ -87,7 +87,7 @@ def _faults(result: Result) -> Iterator[Problem]:
     for name in ("communication", "simulated", "measured"):
         table = result.tables[name]
         if not set(table[list(KEY)].itertuples(index=False, name=None)) <= point_keys:
-            rule = "must be of points that points.csv has"
+            rule = "must only have rows for points of points.csv"
             yield Problem(f"{name}.csv", rule, f"{len(table)} rows", REMEDY)
 
 

@@ -48,15 +48,20 @@ _STRATEGY = text("way to divide training, as --strategies and --simulate take it
 _SECONDS = {
     "compute_s": "forward and backward pass and update, of the rank that computes longest",
     "waiting_s": "waiting for the slowest of all ranks, whose compute varies",
-    "bubble_s": "nothing to compute though nothing is sent, as in a pipeline that fills or drains",
+    "bubble_s": "idle without communication, as in a pipeline that fills or drains",
     "exposed_s": "communication of the step that nothing hides",
-    "exchange_s": "the exchange of samples, at least, beyond what communication hides",
+    "exchange_s": (
+        "the part of the exchange of samples, at least, that other communication"
+        " does not hide"
+    ),
     "startup_s": "the first batch, and the pass that measures importance, if there is one",
     "loop_s": "the training loop if it never waits for samples: the sum of the six before",
-    "input_s": "waiting for samples: what reading takes longer than the loop",
+    "input_s": "waiting for samples: the time by which reading is longer than the loop",
     "epoch_s": "the epoch: loop_s and input_s",
-    "epoch_low_s": "the epoch if all communication between replicas hides that may",
-    "epoch_high_s": "the epoch if nothing hides, and reading goes before the loop",
+    "epoch_low_s": (
+        "the epoch if all communication between replicas is hidden that can be"
+    ),
+    "epoch_high_s": "the epoch if nothing is hidden, and reading comes before the loop",
     "hidden_s": "communication that goes on beside computing",
     "io_s": "reading, decoding and copying, at least: the slowest resource",
 }
@@ -69,25 +74,25 @@ STORED = {
             "kind": text("kind of the strategy, as workload.parallelism has it"),
             "ways": count("ranks of a model-parallel group", 1),
             "replicas": count(
-                "groups, each with samples of its own; as many shards there are under local"
-                " shuffling"
+                "number of groups, each with samples of its own; under local shuffling also the"
+                " number of shards"
             ),
             "hosts": count("hosts that the ranks fill", 1),
             "group_batch": count("samples that a group trains on in an iteration", 1),
             "iterations": count("iterations of the epoch", 1),
             "feasible": flag("whether training can be divided so"),
             "fits": flag(
-                "whether memory_nbytes is within the budget; empty without one",
+                "whether memory_nbytes is within the budget; empty without a budget",
                 empty=True,
             ),
             "why_not": text(
-                "why it cannot be divided so, or does not fit; empty if neither"
+                "why training cannot be divided so, or why it does not fit; else empty"
             ),
             **{
                 name: amount(f"s an epoch: {said}", empty=True)
                 for name, said in _SECONDS.items()
             },
-            "io_by": text("the resource that io_s is of"),
+            "io_by": text("the slowest resource, whose time is io_s"),
             **{
                 f"{part}_nbytes": amount(
                     f"bytes of the fullest GPU: {part}", empty=True
@@ -98,13 +103,13 @@ STORED = {
                 "bytes of the fullest GPU: the sum of the five", empty=True
             ),
             "bottleneck": text("the largest part of the epoch"),
-            "bottleneck_s": amount("s an epoch of that part", empty=True),
+            "bottleneck_s": amount("s an epoch of the bottleneck", empty=True),
             "hidden_exchange": share(
-                "Q*: the largest exchange fraction that adds no more to the loop than the"
+                "Q*: the largest exchange fraction that lengthens the loop by no more than the"
                 " tolerance; empty where no fraction is exchanged",
                 empty=True,
             ),
-            "samples_per_s": amount("samples that are trained on a second", empty=True),
+            "samples_per_s": amount("samples trained in a second", empty=True),
             "speedup": amount(
                 "samples_per_s over that of data parallelism on 1 GPU", empty=True
             ),
@@ -139,7 +144,9 @@ STORED = {
             ),
             "ratio": amount("step_fluid_s over step_closed_s", look=".3f"),
             "epoch_fluid_s": amount(
-                "s of the epoch with such steps", head="epoch s", look=seconds
+                "s of the epoch with steps of step_fluid_s",
+                head="epoch s",
+                look=seconds,
             ),
         },
         key=KEY,
@@ -152,7 +159,7 @@ STORED = {
                 "s of the epoch, as it was measured", head="measured", look=seconds
             ),
             "predicted_s": amount(
-                "epoch_s of that point", head="predicted", look=seconds
+                "epoch_s of the point in points.csv", head="predicted", look=seconds
             ),
             "accuracy": real(
                 "1 - |predicted - measured| / measured", look=".1fpercent"
@@ -164,25 +171,33 @@ STORED = {
 RECOMMENDED = Schema(
     {
         "world_size": count("ranks, M; 0 for the best of all world sizes", 0),
-        "strategy": text("the fastest of those that fit; empty if none does"),
-        "at": count("ranks of that point", 1, empty=True),
-        "epoch_s": amount("s of its epoch", empty=True),
-        "epoch_low_s": amount("s, at least", empty=True),
-        "epoch_high_s": amount("s, at most", empty=True),
-        "memory_nbytes": amount("bytes of its fullest GPU", empty=True),
-        "second": text("the second fastest on as many ranks; empty if there is none"),
+        "strategy": text("fastest strategy that fits; empty if none fits"),
+        "at": count("ranks of the fastest strategy", 1, empty=True),
+        "epoch_s": amount("s of an epoch of the fastest strategy", empty=True),
+        "epoch_low_s": amount("lower end of epoch_s", empty=True),
+        "epoch_high_s": amount("upper end of epoch_s", empty=True),
+        "memory_nbytes": amount(
+            "bytes of the fullest GPU under the fastest strategy", empty=True
+        ),
+        "second": text(
+            "second fastest strategy on the same number of ranks; empty if there is"
+            " none"
+        ),
         "margin": amount(
             "share by which the epoch of the second is longer", empty=True
         ),
         "clear": flag(
-            "whether the first is faster wherever the two lie in their intervals, with the same"
-            " reading for both; empty without a second",
+            "whether the fastest strategy is faster than the second anywhere in both intervals,"
+            " with the same reading for both; empty without a second",
             empty=True,
         ),
-        "least_memory": text("where none fits: the one that takes least memory"),
-        "least_nbytes": amount("bytes of that", empty=True),
+        "least_memory": text("where none fits: the strategy that takes least memory"),
+        "least_nbytes": amount(
+            "bytes of the fullest GPU under the strategy that takes least memory",
+            empty=True,
+        ),
         "fits_from": count(
-            "where none fits: the fewest ranks at which one does", 1, empty=True
+            "where none fits: the fewest ranks on which a strategy fits", 1, empty=True
         ),
     },
     key=("world_size",),
@@ -295,7 +310,7 @@ def nothing_fits(points: pd.DataFrame, budget: float | None) -> Problem | None:
     smallest = possible.iloc[0]
     rule = "must be enough for one strategy at one world size"
     remedy = (
-        f"{smallest['strategy']} at {smallest['world_size']} GPUs takes least,"
+        f"{smallest['strategy']} at {smallest['world_size']} GPUs takes least memory,"
         f" {smallest['memory_nbytes'] / GIB:.3g} GiB."
     )
     return Problem("--budget-memory", rule, f"{budget / GIB:.3g} GiB", remedy)

@@ -79,7 +79,7 @@ def details(tables: Tables, facts: Mapping[str, Any]) -> Iterator[str | Table]:
     if len(tables["measured"]):
         yield STORED["measured"].listing(
             tables["measured"],
-            "Against what was measured: s an epoch",
+            "Compared with measurements: s an epoch",
             (*KEY[::-1], "predicted_s", "measured_s", "accuracy"),
         )
     yield "Rests on:\n" + "\n".join(
@@ -106,7 +106,9 @@ def verdict(
         yield _off(error) if error else intervals.NO_INTERVALS_OF_TIMES
     else:
         yield _none(best_of_all, facts)
-    yield "Rests on closed forms and the assumptions that -v lists; accuracy is not in it."
+    yield (
+        "Rests on closed forms and the assumptions that -v lists; accuracy is left out."
+    )
 
 
 def _fastest(row: Row) -> str:
@@ -119,7 +121,10 @@ def _fastest(row: Row) -> str:
     if not row["second"]:
         return f"{sentence} No other fits."
     closeness = "" if row["clear"] else "; too close to tell"
-    return f"{sentence} Next there: {row['second']}, {_percent(row['margin'])} longer{closeness}."
+    return (
+        f"{sentence} Next on these GPUs: {row['second']}, {_percent(row['margin'])}"
+        f" longer{closeness}."
+    )
 
 
 def _off(error: Row) -> str:
@@ -132,15 +137,15 @@ def _off(error: Row) -> str:
         for name in ("iteration", "low", "high")
     )
     sentence = (
-        f"An iteration of {error['strategy']} takes {value} if samples are there; {low} to {high}"
-        f" is the 90 % interval by what laws of {error['law']} missed on machines that were"
-        " measured. Errors of inputs are not in it."
+        f"An iteration of {error['strategy']} takes {value} without waiting for samples; {low} to"
+        f" {high} is the 90 % interval, from the errors of laws of {error['law']} on measured"
+        " machines. Errors of inputs are left out."
     )
     if not {"second", "shared", "faster"} <= set(error):
         return sentence
     shared_text = (
-        "one error for both, as they are of one mechanism; what each"
-        " misses alone is not known"
+        "one error for both, as both follow one mechanism; their separate"
+        " errors are not known"
     )
     error_kind = (
         shared_text if error["shared"] else "independent errors of two mechanisms"
@@ -167,7 +172,7 @@ def _none(row: Row, facts: Mapping[str, Any]) -> str:
         f" GPU, {gib(excess)} GiB too much."
     )
     if pd.notna(row["fits_from"]):
-        return f"{sentence} From {gpus(row['fits_from'])} on something fits."
+        return f"{sentence} Something fits on {gpus(row['fits_from'])}."
     return (
         f"{sentence} A smaller workload.local_batch_size needs less, and so does"
         " workload.parallelism.recompute=true."
@@ -255,7 +260,7 @@ def _fallen(unfit_points: pd.DataFrame) -> Table:
     A row is a strategy, with and without replicas, that is impossible, or that does not
     fit. Scales are the smallest and the largest; the reason is that at the smallest.
     """
-    table = new_table("What falls out, and why")
+    table = new_table("What is left out, and why")
     for name in ("strategy", "GPUs"):
         table.add_column(name, no_wrap=True)
     table.add_column("why", overflow="fold")

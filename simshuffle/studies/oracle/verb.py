@@ -49,7 +49,7 @@ def points_of(texts: Sequence[str]) -> list[tuple[str, int]]:
         InputError: one is not; with all that are not.
     """
     wrong = [text for text in texts if not re.fullmatch(r".+@0*[1-9]\d*", text)]
-    rule = "is written STRATEGY@GPUS"
+    rule = "must be STRATEGY@GPUS"
     remedy = "For example --simulate data@64."
     if wrong:
         problems = [Problem("--simulate", rule, repr(text), remedy) for text in wrong]
@@ -71,7 +71,7 @@ class OracleOptions(CellOptions):
         Option(
             "NAME,...",
             "Ways to divide training, such as data,data+spatial,pipeline:stages=4. Default: all"
-            " that may work on as many GPUs.",
+            " that may work on these numbers of GPUs.",
             read=strategies_of,
             complete=words(place="simshuffle.workload.parallelism:AnyParallelism"),
         ),
@@ -80,8 +80,8 @@ class OracleOptions(CellOptions):
         tuple[int, ...],
         Option(
             "M,...",
-            "Numbers of GPUs. Default: powers of two, as far as machine and data set go, those of"
-            " the scenario's runs, and their divisors.",
+            "Numbers of GPUs. Default: powers of two that machine and data set allow, the numbers"
+            " of the scenario's runs, and their divisors.",
             read=counts_of("--world-sizes", "1,2,4,8"),
             many=True,
         ),
@@ -90,14 +90,14 @@ class OracleOptions(CellOptions):
         str | None,
         Option(
             "SIZE",
-            "Memory of a GPU that may be used. Default: what the accelerator's name says.",
+            "Usable memory of a GPU. Default: as in the accelerator's name.",
         ),
     ] = None
     simulate: Annotated[
         tuple[tuple[str, int], ...],
         Option(
             "NAME@M",
-            "A point whose step is simulated too, with all transfers on the cables at once.",
+            "Also simulate the step of this point, with all transfers on the cables at once.",
             read=points_of,
             many=True,
         ),
@@ -106,7 +106,7 @@ class OracleOptions(CellOptions):
         Path | None,
         Option(
             "FILE",
-            "Measured epochs to hold the predicted ones against: CSV with the columns strategy,"
+            "Measured epochs to compare with the predictions: CSV with the columns strategy,"
             " world_size and epoch_s.",
         ),
     ] = None

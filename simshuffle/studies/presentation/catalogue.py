@@ -96,7 +96,7 @@ def _cell(column: str, value: Any) -> str:
 
 def _links_notes(results: Sequence[NamedResult]) -> list[str]:
     """Return the sentence beside the table of links."""
-    return ["Results keep a mean and a peak of each link and epoch, and no more."]
+    return ["Results keep only the mean and the peak of each link and epoch."]
 
 
 _TIMES: dict[str, Any] = {"across": "world_size", "measure": "epoch_s"}
@@ -206,7 +206,7 @@ def check_results(name: str, results: Sequence[NamedResult]) -> None:
         and len(results) > 1
         and {named_result.result.study.kind for named_result in results} - {*RUNS}
     ):
-        rule = f"{name} takes one result of that kind"
+        rule = f"{name} takes only one result of this kind"
         problems.append(Problem("RESULT", rule, str(len(results)), "Give one folder."))
     if problems:
         raise InputError(problems, "command line")

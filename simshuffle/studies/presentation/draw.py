@@ -109,7 +109,7 @@ def find_target(request: FigureRequest) -> Path:
     path = request.out or Path(f"{request.kind}.{request.format or 'pdf'}")
     if request.format and path.suffix != f".{request.format}":
         rule = f"must end in .{request.format}"
-        remedy = "Leave --format or --out out."
+        remedy = "Leave out --format or --out."
         raise InputError(Problem("--out", rule, str(path), remedy), "command line")
     check_file(path, force=request.force)
     return path
@@ -188,19 +188,19 @@ def check_file(path: Path, *, force: bool) -> None:
     remedy = ""
     if path.suffix not in HEADS:
         rule = f"must end in {', '.join(HEADS)}"
-        remedy = "Say figure.pdf."
+        remedy = "Name a file such as figure.pdf."
     elif not path.parent.is_dir():
-        rule = "needs a folder that is there"
+        rule = "must be in a folder that exists"
         remedy = f"Make {path.parent}."
     elif path.is_dir() or path.is_symlink():
         rule = "is a folder or a link"
         remedy = "Name a file."
     elif path.exists() and not force and not is_drawn_here(path):
-        rule = "is there, and no figure of simshuffle"
+        rule = "exists, and is not a figure of simshuffle"
         remedy = "Name another file, or use --force to replace it."
     elif path.suffix == ".pgf" and _find_tex() is None:
         rule = f"needs {', '.join(TEX[:-1])} or {TEX[-1]} to measure its texts"
-        remedy = "Install TeX, or say --format pdf."
+        remedy = "Install TeX, or use --format pdf."
     else:
         return
     raise InputError(Problem("--out", rule, str(path)[:100], remedy), "command line")
@@ -351,7 +351,7 @@ def _write_pgf(figure: Figure, path: Path, signature: str, enlargement: float) -
             figure.draw(renderer)
         except (backend_pgf.LatexError, RuntimeError) as error:
             rule = f"needs texts that {_find_tex()} can measure: {str(error).splitlines()[0]}"
-            remedy = "Mend the installation of TeX, or say --format pdf."
+            remedy = "Repair the installation of TeX, or use --format pdf."
             problem = Problem("--format", rule, "pgf", remedy)
             raise InputError(problem, "command line") from None
         file.write("\\end{pgfpicture}%\n" + ("}%\n" if enlargement != 1.0 else ""))

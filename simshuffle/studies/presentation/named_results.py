@@ -125,7 +125,7 @@ class RenamedRuns(NamedTuple):
 
 
 def distinguish_runs(results: Sequence[NamedResult]) -> list[RenamedRuns]:
-    """Return the results with names of runs that no two of them share.
+    """Return the results with names of runs that no two results share.
 
     A run's name that several results use becomes 'RESULT: RUN'; others stay.
     """

@@ -131,12 +131,12 @@ def _lead_html(results: Sequence[NamedResult]) -> str:
         dict.fromkeys(str(named_result.result.meta["kind"]) for named_result in results)
     )
     text = (
-        f"Report of simshuffle {__version__}; kind of result: {kinds.replace('_', ' ')}."
-        " A click on a heading sorts a table. Charts answer to the pointer, and to arrow keys once"
-        " they have the focus."
+        f"Report of simshuffle {__version__}; kind of result: {kinds.replace('_', ' ')}. A click"
+        " on a heading sorts a table. Charts respond to the pointer, and to arrow keys once a"
+        " chart has the focus."
     )
     without_scripts = (
-        "<noscript><p>Charts need scripts. The tables have their"
+        "<noscript><p>Charts need scripts. The tables have the same"
         " numbers.</p></noscript>"
     )
     return f'<p class="lead">{escape(text)}</p>{without_scripts}'
@@ -271,10 +271,10 @@ def write_page(
     if path.is_dir():
         problem = "is a folder"
     elif not path.parent.is_dir():
-        problem = "is in a folder that is not there"
+        problem = "is in a folder that does not exist"
         remedy = "Make the folder, or name another."
     elif any(path.resolve().is_relative_to(folder.resolve()) for folder in folders):
-        problem = "is in a result folder, which holds the result alone"
+        problem = "is in a result folder, which may only hold the result"
     if problem:
         refuse("--out", problem, str(path), remedy, "report page")
     results = [
@@ -320,9 +320,11 @@ def _check_file(path: Path, results: Sequence[NamedResult], force: bool) -> None
             head = file.read(_HEAD_BYTES)
     identity = _IDENTITY.search(head)
     if f'content="{GENERATOR} ' not in head or identity is None:
-        rule = "is there, and is no report page"
+        rule = "exists, and is not a report page"
     elif unescape(identity[1]) != _identity(results):
-        rule = "is there, and is the page of other results"
+        rule = "exists, and is the page of other results"
     else:
         return
-    refuse("--out", rule, str(path), "Name another, or use --force.", "report page")
+    refuse(
+        "--out", rule, str(path), "Name another file, or use --force.", "report page"
+    )

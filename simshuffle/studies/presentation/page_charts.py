@@ -111,7 +111,9 @@ def chart_sources(averages: Means) -> Chart | None:
         [Mark("bar", segments)], Axis("bytes", low=0.0, unit="B"), in_rows(names)
     )
     height = ROW_INCHES * max(2, len(names)) + 0.3
-    return Chart([panel], height, SOURCES, "By where they came from.", shares=True)
+    return Chart(
+        [panel], height, SOURCES, "Colours show the source of the bytes.", shares=True
+    )
 
 
 def _selector(

@@ -118,8 +118,8 @@ def _merge_cables(
     merge_hosts = len(hosts) > MOST_HOSTS
     if merge_hosts:
         notes.append(
-            f"{len(hosts)} hosts: the links of the hosts of a switch are one line, coloured by the"
-            " busiest of them."
+            f"{len(hosts)} hosts: one line stands for all links between a switch and its hosts,"
+            " in the colour of the busiest link."
         )
     switches = sum(1 for a, b, _ in cables if not {a, b} & hosts)
     merge_lanes = switches > MOST_LINES

@@ -164,7 +164,7 @@ def parameter_section(result: Result) -> Section:
                 details_of_documents.append(
                     details(f"{title}: {table.row_count} values", html_tables([table]))
                 )
-    about = "All values, those that were not given too, and where each number is from."
+    about = "All values, including defaults, with the source of each number."
     return Section(
         "Parameters and their sources", paragraph(about) + "".join(details_of_documents)
     )
@@ -232,7 +232,7 @@ def warning_section(result: Result, runs: Mapping[str, Scenario]) -> Section:
     checked are left out.
     """
     meta = result.meta
-    sentences = ["Unfinished: what is there is shown."] * (
+    sentences = ["Unfinished: the page shows what is finished."] * (
         meta.get("state") == "unfinished"
     )
     sentences += [

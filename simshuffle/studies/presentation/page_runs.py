@@ -173,8 +173,8 @@ def _network_section(result: Result, runs: Mapping[str, Scenario]) -> Section:
         body += paragraph(f"{MOST_NETWORKS} of {len(machines)} networks are drawn.")
     if (epochs["iterations_simulated"] < epochs["iterations"]).any():
         notes.append(
-            "Bytes and mean use of links are those of all iterations: of epochs of which a part was"
-            " simulated they are scaled. The peak is that of the part."
+            "Bytes and mean use of links are those of all iterations: where a part of an epoch"
+            " was simulated, they are scaled. The peak is that of the simulated part."
         )
     return Section("The network", body + html_tables([*notes, _tabulate_tiers(links)]))
 
@@ -211,8 +211,8 @@ def _network_html(links: pd.DataFrame, names: list[str], several_machines: bool)
     notes.append("Links that carried nothing in any of the runs are left out.")
     whose = f" {', '.join(names)}." if several_machines else ""
     about = (
-        f"A line has the colour of the busier of its directions; grey is idle.{whose}"
-        " Pointer or arrow keys, the busiest first, say which link it is, with its bytes."
+        f"A line has the colour of its busier direction; grey is idle.{whose} The pointer, or"
+        " arrow keys from the busiest link on, show the name and the bytes of a link."
     )
     return charts.chart_network(drawing, rows, picks, about) + bullets(notes)
 
@@ -238,7 +238,7 @@ def _tabulate_tiers(links: pd.DataFrame) -> Table:
         )
         rows_of_table.append([str(run), str(tier), f"{len(rows):,}", moved, *shares])
     return new_table(
-        "Links and devices by kind, last epoch; mean over the epoch, and its highest moment",
+        "Links and devices by kind, last epoch; mean over the epoch, and peak at any moment",
         ["run", "kind"],
         ["links", "bytes", "mean of all", "mean of the busiest", "peak"],
         rows_of_table,
@@ -273,8 +273,9 @@ def _tail_section(result: Result) -> Iterator[Section]:
         [] if kept_timeline == "none" else [_exchange_over_ranks(result, kept_timeline)]
     )
     explanation = (
-        "exchange: the loop works for it or waits for its own messages; wait_exchange: for other"
-        " ranks at a barrier; exchange_hidden: messages travel while it does something else."
+        "exchange: the loop works on the exchange or waits for its own messages; wait_exchange:"
+        " the loop waits for other ranks at a barrier; exchange_hidden: messages travel while the"
+        " loop does something else."
     )
     seeds = ["Of the first seed of every run."] if "seed" in iterations else []
     parts: list[str | Table] = [
@@ -304,10 +305,13 @@ def _exchange_by_iteration(rows_of_exchange: pd.DataFrame) -> str:
     rows_of_exchange = rows_of_exchange.assign(
         run=names.map(index_of_run), phase=rows_of_exchange["phase"].astype(str)
     )
-    about = "The line is the mean over all ranks, the band goes from the least to the most of them."
+    about = (
+        "The line is the mean over all ranks; the band goes from the lowest to the"
+        " highest rank."
+    )
     iterations_a_point = max(1, -(-len(rows_of_exchange) // MOST_POINTS))
     if iterations_a_point > 1:
-        about += f" {iterations_a_point} iterations each are one point."
+        about += f" Each point stands for {iterations_a_point} iterations."
         rows_of_exchange = rows_of_exchange.assign(
             iteration=(rows_of_exchange["iteration"] - 1)
             // iterations_a_point
@@ -453,7 +457,10 @@ def _storage_section(result: Result, averages: Means) -> Section:
             readable(staging, Dimension.SECONDS, 3) if staging else "-",
             *map(_format_bytes, cells),
         )
-    about = "Staging is once, before the first epoch; what is written to SSDs is of all epochs."
+    about = (
+        "Staging happens once, before the first epoch. Bytes written to SSDs are those of all"
+        " epochs."
+    )
     return Section(
         "Storage and caches",
         body + html_tables([*text.bytes_tables(averages), table, about]),

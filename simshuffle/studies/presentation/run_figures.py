@@ -56,14 +56,17 @@ NAMES = {"world_size": "world_size", "exchange_fraction": "exchanged fraction Q"
 HIDDEN = {
     "exposed_s": Look("shown", COLOURS["EXCHANGE"]),
     "hidden_s": Look("hidden behind other work", COLOURS["EXCHANGE"], fill="hidden"),
-    "half": Look("95 % interval of what is shown", WHISKER.colour, size=WHISKER.size),
+    "half": Look(
+        "95 % interval of the shown exchange", WHISKER.colour, size=WHISKER.size
+    ),
 }
 SAMPLES = "samples"
 """A measure of `last_epochs` beside those of all runs: how many samples an epoch has."""
 
 
 def average_results(results: Sequence[NamedResult]) -> Means:
-    """Return means over the seeds of all results, of which some may have one seed.
+    """Return the means of every epoch of every run over the seeds of its result, which
+    may be one seed.
 
     Runs have the names of `distinguish_runs`. Half intervals (95 %, s) have the column
     epoch_s alone: over the seeds, or with one seed for the iterations that were not
@@ -352,7 +355,8 @@ def hidden_table(results: Sequence[NamedResult]) -> pd.DataFrame:
     exchange), then low and high, the ends of the 95 % interval of exposed_s, and seeds.
     Seconds are means over ranks and seeds. Runs without exchange are left out. If the
     first result is a search for the largest hidden Q: that Q, by mode of sending and
-    ranks, of this result alone.
+    ranks, of this result alone, in columns way, world_size, iterations,
+    exchange_fraction (Q), baseline_s and bottleneck.
 
     Raises:
         InputError: no run exchanges samples.

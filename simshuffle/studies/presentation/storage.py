@@ -205,6 +205,9 @@ def notes(results: Sequence[NamedResult]) -> list[str]:
     ``results`` are not read.
     """
     return [
-        f"Q = {Q:g}. Hosts: the fewest on which shards fit, and shards with room for Q of them.",
+        (
+            f"Q = {Q:g}. Hosts: the fewest on which shards fit, and the fewest on which shards"
+            " fit with room for Q of them."
+        ),
         "Sources: validation/data/machine_storage.csv and dataset_sizes.csv.",
     ]

@@ -65,8 +65,8 @@ def congestion_table(results: Sequence[NamedResult]) -> pd.DataFrame:
 
 
 def waterfall_table(results: Sequence[NamedResult]) -> pd.DataFrame:
-    """Return the seconds that each switch of the ablation adds to the epoch: columns
-    of table `contributions`.
+    """Return the seconds that each switch of the ablation adds to the epoch: the rows of
+    label 'epoch' in table `contributions`, without their column ``label``.
 
     Only the first result counts. A last row has all switches together. Negative seconds
     make the epoch shorter.
@@ -102,7 +102,9 @@ def memory_table(results: Sequence[NamedResult]) -> pd.DataFrame:
     """Return the parts of a GPU's memory (bytes), by strategy, least memory first.
 
     Only the first result counts, at the scale of its best point, with at most as many
-    strategies as its figure. ``fits`` says whether a strategy fits the memory.
+    strategies as its figure. Columns: world_size, strategy, a part of `MEMORY` and
+    '_nbytes' for each part, memory_nbytes, and ``fits``: whether a strategy fits the
+    memory.
     """
     parts = [f"{part}_nbytes" for part in MEMORY]
     columns = ["world_size", "strategy", *parts, "memory_nbytes", "fits"]
@@ -209,7 +211,8 @@ QUANTILES = {
 }
 TAIL = {"flow_p50_s": 0.5, "flow_p99_s": 0.99, "flow_max_s": 1.0}
 SAMPLE = (
-    "Of a sample of ranks with the slowest and fastest; with --timeline full of all."
+    "Only a sample of ranks is drawn, with the slowest and fastest; --timeline full keeps all"
+    " ranks."
 )
 
 
@@ -235,9 +238,10 @@ def tabulate_completion(results: Sequence[NamedResult]) -> pd.DataFrame:
     messages.
 
     A congestion study keeps quantiles over messages, from post to end; the table has
-    their medians over seeds, in s, at the largest world size of the first result. Of
-    runs: columns run, ranks (of all seeds together) and `QUANTILES` (s) of the exchange in
-    the last epoch, shown and hidden. A quantile is a value of some rank, not between two.
+    their medians over seeds, in s, at the largest world size of the first result:
+    columns routing, pattern, batching, barrier and those of `TAIL`. Of runs: columns
+    run, ranks (of all seeds together) and `QUANTILES` (s) of the exchange in the last
+    epoch, shown and hidden. A quantile is a value of some rank, not between two.
 
     Raises:
         InputError: as `_exchange_of_ranks`: without timeline or exchange, or with too
@@ -372,4 +376,6 @@ def _draw_tails(rows: pd.DataFrame) -> Chart:
     high = 1.15 * lines["x"].max()
     upwards = Axis("share of messages (%)", low=45.0, high=103.0)
     panel = Panel([Mark("line", lines)], log_axis(title, low, high), upwards)
-    return Chart([panel], 2.2, looks, "When messages end: the share of them over time.")
+    return Chart(
+        [panel], 2.2, looks, "When messages end: the share of messages over time."
+    )

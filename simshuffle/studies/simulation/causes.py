@@ -49,10 +49,10 @@ RESOURCES = {
     "pfs.open": "file opens of the file system",
     "pfs.bandwidth": "the bandwidth of the file system",
     "pfs.write": "the bandwidth of the file system for writes",
-    "pfs.client": "the file system's client of a host",
+    "pfs.client": "the file system client of a host",
     "cache_tier.open": "file opens of the cache tier",
     "cache_tier.bandwidth": "the bandwidth of the cache tier",
-    "cache_tier.host": "what a host gets from the cache tier",
+    "cache_tier.host": "the bandwidth of the cache tier for a host",
     "ssd": "the SSD",
     "cores": "the cores of a host",
     "memory": "the memory of a host",
@@ -96,7 +96,7 @@ class WaitedFor:
         fault_phrases = [
             describe_fault(fault) for fault in self.faults[:MAX_NAMED_FAULTS]
         ]
-        return f"waiting for {self.host}, by the fault of {'; '.join(fault_phrases)}"
+        return f"waiting for {self.host}, because of {'; '.join(fault_phrases)}"
 
 
 @dataclass(frozen=True)
@@ -171,13 +171,13 @@ class Causes:
             return
         label = max(gaps, key=lambda name: gaps[name])
         share = gaps[label] / max(sum(gaps.values()), 1e-12)
-        share_text = "" if share > 0.99 else f"for {100 * share:.0f} % "
+        share_text = "" if share > 0.99 else f"{100 * share:.0f} % of "
         place_text = f" at {scale.across} {slowest['x_text']}" if scale.across else ""
         activity = self._describe(slowest["run"], label)
         bottleneck = self._describe_bottleneck(slowest["run"], label)
         yield (
-            f"Why: what {slowest['name']} takes longer on {scale.title}{place_text} is"
-            f" {share_text}{activity}{bottleneck}."
+            f"Why: {share_text}the time that {slowest['name']} takes longer on"
+            f" {scale.title}{place_text} is {activity}{bottleneck}."
         )
 
     def _explain_shares(self, row: Row, is_named: bool) -> Iterator[str]:

@@ -104,8 +104,8 @@ def breakdown_chart(
         panels,
         _height_inches(panels),
         _breakdown_looks(interval_subject),
-        "Seconds of an epoch. Hatched is waiting for other ranks, in the colour of what they do."
-        f" {report.legend(table, booking)}",
+        "Seconds of an epoch. Hatched parts are waiting for other ranks, in the colour of what"
+        f" these ranks do. {report.legend(table, booking)}",
         shares=True,
     )
 

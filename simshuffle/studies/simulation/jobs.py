@@ -22,17 +22,15 @@ MAX_UNHURT_RATIO = 1.0005
 
 JOBS = Schema(
     {
-        "job": text("name of the run of the job beside the others"),
+        "job": text("name of the job's run beside the other jobs"),
         "epoch": count("from 1; the first is cold"),
         "alone_s": amount(
             "s of the epoch without the other jobs", head="alone (s)", look=".4g"
         ),
         "together_s": amount(
-            "s of the epoch beside them", head="together (s)", look=".4g"
+            "s of the epoch beside the other jobs", head="together (s)", look=".4g"
         ),
-        "slowdown": real(
-            "how many times as long that is", head="slow-down", look=".3f"
-        ),
+        "slowdown": real("together_s / alone_s", head="slow-down", look=".3f"),
     },
     key=("job", "epoch"),
 )
@@ -91,10 +89,10 @@ def jobs_verdict(result: Result) -> list[str]:
         sentences += _describe_shared_link(result, slowest_job)
         if len(slowed_jobs) > 1:
             phrases = ", ".join(
-                f"those of {job} {describe_ratio(job_ratio)}"
+                f"{job} takes {describe_ratio(job_ratio)}"
                 for job, job_ratio in slowed_jobs[1:].items()
             )
-            sentences.append(f"Of the others, {phrases}.")
+            sentences.append(f"Of the other jobs, {phrases}.")
     facts = result.meta["runs"].values()
     routing_of_runs = (
         run_facts["routing"] for run_facts in facts if "routing" in run_facts
@@ -129,7 +127,10 @@ def _describe_shared_link(result: Result, job: str) -> Iterator[str]:
         link = max(shared_links, key=lambda name: shared_links[name])
         name = RESOURCES.get(link, link)
         share = f"{shared_links[link]:.0%}"
-        yield f"The busiest thing that it shares with another is {name}: {share} in use."
+        yield (
+            f"The busiest resource that {job} shares with another job is {name}:"
+            f" {share} in use."
+        )
 
 
 def _utilisation(result: Result) -> dict[str, dict[str, float]]:

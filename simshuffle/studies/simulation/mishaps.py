@@ -20,11 +20,11 @@ MAX_LOSSY_RUNS = 4
 """Largest number of runs that lost hosts with a sentence in a verdict."""
 # columns of a loss in ``meta.json``, in s, and what each is for
 ABSENCE_PHASES = {
-    "detect_s": "until it was noticed",
+    "detect_s": "until the loss was noticed",
     "restart_s": "to start again",
     "restore_s": "to read the checkpoint",
     "reread_s": "to read its samples again",
-    "waited_s": "more until it was repaired",
+    "waited_s": "more until the host was repaired",
 }
 
 
@@ -67,7 +67,7 @@ def list_sentences(result: Result) -> list[str]:
     """
     runs = result.meta["runs"]
     sentences = [
-        f"{run} was {describe_kill(facts['killed'])} Its seconds are those until then."
+        f"{run} was {describe_kill(facts['killed'])} Its seconds end there."
         for run, facts in runs.items()
         if "killed" in facts
     ]
@@ -89,15 +89,15 @@ def list_sentences(result: Result) -> list[str]:
             "planned"
         ]  # whole batches alone, maybe
         seen_text = (
-            f"an epoch saw {100 * min_seen:.3g} % of the data set in place of"
+            f"an epoch saw {100 * min_seen:.3g} % of the data set instead of"
             f" {100 * planned_share:.3g} %"
         )
         if min_seen > planned_share - 1e-3:
-            seen_text = "all epochs saw as much of the data set as without that"
+            seen_text = "all epochs saw as much of the data set as without the loss"
         end_text = " and ended there" if losses[-1]["ranks"] == 0 else ""
         duration = readable(seconds, Dimension.SECONDS, 3)
         sentences.append(
-            f"{run} lost {hosts}{end_text}, which cost it {duration}; {seen_text}."
+            f"{run} lost {hosts}{end_text}; this cost {duration}; {seen_text}."
         )
     num_hidden = len(lossy) - MAX_LOSSY_RUNS
     return [
@@ -163,7 +163,7 @@ def _describe_loss(loss: Mapping[str, Any]) -> str:
     beginning = f"Lost {loss['host']} at {lost_at}, in epoch {loss['epoch']}"
     if loss["ranks"] == 0:
         reason = (
-            f": {loss['loader']} does not go on, {loss['refused']}"
+            f": {loss['loader']} cannot go on, {loss['refused']}"
             if loss.get("refused")
             else ""
         )
@@ -175,7 +175,7 @@ def _describe_loss(loss: Mapping[str, Any]) -> str:
     ]
     parts = ", ".join([f"{redone} of work is done again", *phases])
     loader_text = (
-        f"; what they read is by {loss['loader']}" if loss.get("loader") else ""
+        f"; {loss['loader']} decides what they read" if loss.get("loader") else ""
     )
     return f"{beginning}: {parts}; {loss['ranks']:,} ranks went on ({loss['policy']}){loader_text}."
 

@@ -1,4 +1,4 @@
-"""The parts of a result of ``run``: tables and texts for a terminal and for documents."""
+"""The parts of a result of ``run``: tables and texts for terminals and documents."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 def list_parts(result: Result) -> Iterable[str | Table]:
     """Return what a terminal shows: the table of warm epochs, mishaps, and cautions.
 
-    A warm epoch is the last one of a run.
+    A warm epoch is the last one of a run. Of many runs the table has not all: only as
+    many as `warm_table` shows by default.
     """
     run_means = means_of(result)
     rows = warm_epochs(run_means.epochs, run_means.epoch_half)
@@ -63,8 +64,8 @@ def list_details(result: Result) -> Iterable[str | Table]:
 
 
 def export_parts(result: Result) -> Iterable[str | Table]:
-    """Return tables of the warm epochs, with three significant digits, for a page of a
-    paper; then notes.
+    """Return the tables of the warm epochs, intervals, mishaps, and bytes, with three
+    significant digits, for a page of a paper; then notes.
 
     The first table has all runs. It has a column for each label and for waiting if the
     result stores a booking, as with --labels paper.
@@ -91,13 +92,13 @@ def export_parts(result: Result) -> Iterable[str | Table]:
 
 
 def _notes(result: Result) -> list[str]:
-    """Return the lines below the tables: intervals, storage, routing, and the timeline."""
+    """Return the lines below the tables: intervals, storage, routing, the timeline."""
     run_means = means_of(result)
     lines = []
     if run_means.epoch_half is not None:
         lines.append(text.describe_interval(run_means.interval_subject))
     if run_means.half_intervals is not None:
-        lines.append("summary.csv has that of every measure.")
+        lines.append("summary.csv has the interval of every measure.")
     timeline = timeline_of(result.meta)
     return [*lines, *text.list_notes(result), *text.describe_timeline(timeline)]
 

@@ -104,7 +104,9 @@ def _rank_scale(scale: Scale, causes: Causes, odds: Odds) -> str:
     else:
         sentence = _describe_order(rows, causes, odds)
     length_note = (
-        "" if scale.same_samples else " (Of as many samples as the longest epoch has.)"
+        ""
+        if scale.same_samples
+        else " (All times are scaled to as many samples as the longest epoch has.)"
     )
     return f"{scale.title}: {sentence}{length_note}"
 
@@ -324,7 +326,10 @@ def _describe_close_range(
         worst_row["epoch_s"] / fastest[worst_row["x"]]["epoch_s"]
     )
     close_range = describe_range(rows, is_close_row, across)
-    return f"{close_range} {name} {closeness}; at {worst_row['x_text']} it takes {worst_ratio}"
+    return (
+        f"{close_range}, {name} {closeness}; at {worst_row['x_text']} it takes"
+        f" {worst_ratio}"
+    )
 
 
 def describe_range(rows: Sequence[Row], holds: Sequence[bool], across: str) -> str:
@@ -364,8 +369,8 @@ def _describe_saturation(scale: Scale) -> str:
         return f"{name} takes {end_text} an epoch; no other value is within {distance} of the best."
     range_text = describe_range(rows, is_close_row, across).replace(f"{across} ", "")
     return (
-        f"{name} takes {end_text} an epoch; {range_text} it is within {distance} of the shortest,"
-        f" {format_seconds(best)}."
+        f"{name} takes {end_text} an epoch; {range_text}, it is within {distance} of the"
+        f" shortest, {format_seconds(best)}."
     )
 
 
@@ -396,7 +401,7 @@ def _format_two_digits(value: float) -> str:
 
 def _describe_end_ratios(ratios: Sequence[float], texts: Sequence[str]) -> str:
     """Describe how much longer a run takes at the first and at the last value of a
-    swept number; without the values if both descriptions are the same.
+    swept number; without the values if both descriptions are equal.
     """
     first_text = describe_ratio(ratios[0])
     last_text = describe_ratio(ratios[-1])

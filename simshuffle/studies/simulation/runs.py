@@ -98,6 +98,7 @@ class SimulatedRuns:
 
         The column is {} where a run has one seed, else {'seed': number}. Seeds count
         from the scenario's own on. Jobs that run together are several runs of one cell.
+        A run that is a job is yielded once, with {}, whatever ``seeds`` is.
         """
         for run, scenario in self.scenarios.items():
             if run in self.jobs:
@@ -133,12 +134,14 @@ class SimulatedRuns:
 def divide_jobs(
     runs: Mapping[str, Scenario],
 ) -> tuple[dict[str, Scenario], SimulatedRuns]:
-    """Divide scenarios with jobs into runs: each job beside the others, and in
-    isolation on the same hosts.
+    """Divide scenarios with jobs into runs: each job on its hosts, once beside the
+    other jobs and once in isolation.
 
     Returns:
-        All runs, by name, each without jobs of its own; and the request with the cells
-        of the runs that are jobs. A job's isolated run ends in `ISOLATED_SUFFIX`.
+        All runs, by name, each without jobs of its own; and the request of these runs,
+        with ``machines`` and ``jobs`` filled. A run of a job has the job's name, and
+        behind a space the name of its scenario, if there are several scenarios; that in
+        isolation ends in `ISOLATED_SUFFIX`, too. A scenario without jobs is one run.
 
     Raises:
         ScenarioError: a job cannot be placed.
@@ -171,8 +174,8 @@ def closed_form_facts(
     """Return the facts by closed forms for ``meta.json``; those that are empty are left
     out.
 
-    ``hidden`` is what stays hidden, ``not_steady`` a sentence on later epochs that
-    differ; jobs have none.
+    ``hidden`` is as of `hidden_fractions`, ``not_steady`` a sentence on later epochs
+    that differ. If any run is a job, there are no facts on any run.
 
     Args:
         runs: the request.
@@ -189,8 +192,9 @@ def hidden_fractions(runs: SimulatedRuns) -> dict[str, Any]:
 
     The exchange is that of a run on as many ranks, or partial local shuffle where none
     exchanges a fraction. Only the `MAX_WORLD_SIZES` largest world sizes count. Keys are
-    texts, values those of `HiddenFraction`. Closed forms do not cover jobs, faults,
-    failures, one rank, model parallelism, and hosts without room, which are left out.
+    texts, values those of `HiddenFraction`. Closed forms do not cover faults, failures,
+    one rank, model parallelism, and hosts without room: such runs are left out. If any
+    run is a job, all are: the result is {}.
     """
     scenarios: dict[int, Scenario] = {}
     for scenario in [] if runs.jobs else runs.scenarios.values():

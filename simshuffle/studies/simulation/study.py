@@ -143,8 +143,8 @@ def _check_jobs(options: RunOptions) -> None:
     }
     for option, is_requested in requested.items():
         if is_requested:
-            rule = "is not known for a scenario with jobs"
-            remedy = "Leave it out, or the jobs."
+            rule = "is not possible for a scenario with jobs"
+            remedy = "Leave out this option, or the jobs."
             refuse(option, rule, "", remedy, COMMAND_LINE)
 
 

@@ -41,7 +41,7 @@ def check_names(axes: Mapping[str, Sequence[Any]]) -> None:
         for position, value in enumerate(values, 1):
             name = combination_name({key: value})
             if value_by_name.setdefault(name, value) != value:
-                rule = f"value {position} has the name of another one, '{name}'"
+                rule = f"value {position} has the same name as another value, '{name}'"
                 remedy = "Write records as text, such as importance_pair:exchange_fraction=0.1."
                 problems.append(Problem(key, rule, str(value), remedy))
     if problems:

@@ -101,7 +101,7 @@ def sweep_chart(
     )
     looks = {**({"ideal": IDEAL} if ideal else {}), **looks, **whisker_looks}
     caption = f"{measure_name(measure).capitalize()} of the last epoch."
-    axis_notes = [] if y.log or y.low is not None else ["The axis leaves out 0."]
+    axis_notes = [] if y.log or y.low is not None else ["The axis does not begin at 0."]
     note = " ".join(
         [
             *_describe_samples(samples),
@@ -271,7 +271,7 @@ def _describe_overlaps(
             phrases.append(
                 f"{first} and {mostly_touching[0]} (at {share} of the points)"
             )
-    return [f"On each other: {'; '.join(phrases)}."] if phrases else []
+    return [f"Lines on top of each other: {'; '.join(phrases)}."] if phrases else []
 
 
 def _choose_across(table: pd.DataFrame, axes: Sequence[Swept]) -> str:

@@ -27,7 +27,7 @@ BREAKDOWN_COLUMNS = {
     "epoch": count("from 1; the first is cold"),
     "label": text(f"one of {', '.join(ALL_LABELS)}", *ALL_LABELS),
     "cause": text(
-        "empty for a rank's own work; of waiting for other ranks, the label of what they did",
+        "empty for a rank's own work; for waiting, the label of what the other ranks did",
         *("", *ALL_LABELS),
     ),
     "seconds": amount(
@@ -46,7 +46,7 @@ STORED = {
 
 # ------------------------------------------------------------------------------- seeds and sweeps
 
-_SEED = count("of all that is drawn")
+_SEED = count("seed of all random draws")
 
 
 def _insert_seed_column(schema: Schema) -> Schema:
@@ -119,12 +119,13 @@ SUMMARY = Schema(
     {
         "epoch": count("from 1; the first is cold", low=1),
         "measure": text("a column of sweep.parquet"),
-        "seeds": count("how many there are", low=1),
-        "mean": real("over the seeds, in the unit of the measure"),
+        "seeds": count("number of seeds", low=1),
+        "mean": real("mean over the seeds, in the unit of the measure"),
         "low": real(
-            "lower end of the 95 % interval by Student's t; empty of one", empty=True
+            "lower end of the 95 % interval by Student's t; empty for one seed",
+            empty=True,
         ),
-        "high": real("upper end of it; empty of one", empty=True),
+        "high": real("upper end of the interval; empty for one seed", empty=True),
     }
 )
 SUMMARY_OVER_SEEDS = Schema(
@@ -132,7 +133,8 @@ SUMMARY_OVER_SEEDS = Schema(
         "run": text("name of the run"),
         **SUMMARY.columns,
         "measure": text(
-            "a column of epochs.csv, or a label of the breakdown: wait_ for waiting"
+            "a column of epochs.csv, or a label of the breakdown, with wait_ before it for"
+            " waiting"
         ),
     }
 )
@@ -162,7 +164,7 @@ def find_measure_problems(measure: str, path: str = "--measure") -> list[Problem
         remedy = suggest_nearest(name, measures)
         problems.append(Problem(path, rule, repr(name), remedy))
     if slash and divisor not in DIVISORS:
-        rule = "may be divided only by a number of something"
+        rule = "may be divided only by a count"
         problems.append(
             Problem(path, rule, repr(divisor), f"Use {', '.join(DIVISORS)}.")
         )
@@ -208,9 +210,9 @@ def check_seeds(seeds: int, num_runs: int, is_seed_swept: bool) -> None:
     if is_seed_swept and seeds > 1:
         refuse(
             "--seeds",
-            "is not needed where seed is swept",
+            "cannot be combined with a swept seed",
             str(seeds),
-            "Drop one.",
+            "Leave one out.",
             source,
         )
     if seeds > 1 and seeds * num_runs > MOST_COMBINATIONS:

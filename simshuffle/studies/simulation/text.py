@@ -70,7 +70,10 @@ def bytes_tables(run_means: Means) -> list[Table]:
     )
     tables = [listing(displayed_epochs, title, columns)]
     if run_means.epochs[["nbytes_object_store", "object_store_usd"]].any(axis=None):
-        title = "What the object store is asked in an epoch; dollars with those of staging before"
+        title = (
+            "Requests to the object store in an epoch; dollars include the staging"
+            " before"
+        )
         request_columns = (
             "read_requests_object_store",
             "nbytes_object_store",
@@ -169,9 +172,7 @@ def labels_table(run_means: Means) -> Table:
     A label without any seconds, shown or hidden, has no row in that epoch.
     """
     seconds = _seconds_by_part(report.by_cause(run_means.breakdown))
-    title = (
-        "The same by label: own work, waiting for ranks that do it, and what is hidden"
-    )
+    title = "Seconds per epoch by label: own work, waiting for ranks that do it, and hidden work"
     rows = []
     for row in run_means.epochs.to_dict("records"):
         run = str(row["run"])
@@ -352,8 +353,8 @@ def _describe_unknown_division(tables: Tables) -> Iterator[str]:
     is_notable = rows["seconds"] > NOTABLE_READING * rows["epoch_s"]
     for run in rows.loc[is_partial & is_notable, "run"].unique():
         yield (
-            f"{run}: I/O and waiting for it are known together; how they divide is that of the part"
-            " that was simulated."
+            f"{run}: the sum of I/O and of waiting for I/O is known; its division is taken from"
+            " the simulated part."
         )
 
 
@@ -403,8 +404,8 @@ def describe_windows(sources: pd.DataFrame) -> list[str]:
             if min_simulated != max_simulated:
                 count_text += f" to {max_simulated:,}"
             lines.append(
-                f"{run}: {count_text} of {num_iterations:,} iterations of an epoch were simulated;"
-                " their mean stands for the others."
+                f"{run}: {count_text} of {num_iterations:,} iterations of an epoch were"
+                " simulated; their mean stands for the other iterations."
             )
         for reason, epochs in table.groupby("whole_because", observed=True, sort=False):
             if reason_text := str(reason):
@@ -426,8 +427,8 @@ def describe_timeline(timeline: KeptRanks) -> list[str]:
     """
     if timeline == "full":
         return []
-    content = "has a sample of the ranks only" if timeline == "ranks" else "is empty"
+    content = "has only a sample of the ranks" if timeline == "ranks" else "is empty"
     return [
-        f"timeline.parquet {content}; --timeline full keeps every rank. iterations.parquet has the"
-        " means of all ranks."
+        f"timeline.parquet {content}; --timeline full keeps every rank. iterations.parquet has"
+        " the means of all ranks."
     ]

@@ -34,8 +34,8 @@ class RunOptions(CellOptions):
         Literal["cause", "paper"],
         Option(
             "BOOKING",
-            "Waiting for other ranks by what it is for (cause, the default), or booked where the"
-            " authors' timers do (paper).",
+            "Book waiting for other ranks under its cause (cause, the default), or where the"
+            " authors' timers book it (paper).",
             choices=("cause", "paper"),
         ),
     ] = "cause"
@@ -43,8 +43,8 @@ class RunOptions(CellOptions):
         Literal["full", "ranks", "none"] | None,
         Option(
             "RANKS",
-            "Ranks of which the timeline is kept: full (all), ranks (a sample), none. The default"
-            " is full, or ranks where that is more than some 3 million rows.",
+            "Ranks whose timeline is kept: full (all), ranks (a sample), none. The default is"
+            " full, or ranks if full takes more than some 3 million rows.",
             choices=("full", "ranks", "none"),
         ),
     ] = None
@@ -69,13 +69,15 @@ class SweepOptions(CellOptions):
     seeds: Seeds = 1
     label: Annotated[
         str,
-        Option("TEXT", "Names the runs, with axes in braces: 'Q={exchange_fraction}'."),
+        Option(
+            "TEXT", "Names of the runs, with axes in braces: 'Q={exchange_fraction}'."
+        ),
     ] = ""
     measure: Annotated[
         str,
         Option(
             "NAME[/NAME]",
-            "What the figure shows: a column of sweep.parquet, or that over iterations or"
+            "What the figure shows: a column of sweep.parquet, maybe divided by iterations or"
             " world_size, such as allreduce_exposed_s/iterations.",
         ),
     ] = "epoch_s"

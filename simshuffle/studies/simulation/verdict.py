@@ -140,4 +140,4 @@ def suggest_next_steps(
         for name, is_open in is_unanswered.items()
         if is_open
     ]
-    yield f"Not in it: {join_words(parts)}."
+    yield f"Left out: {join_words(parts)}."

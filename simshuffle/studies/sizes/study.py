@@ -59,7 +59,7 @@ RANKS = Schema(
     {
         "run": _RUN,
         "rank": count("number of the rank, from 0"),
-        "samples": count("samples that it trains on"),
+        "samples": count("samples that the rank trains on"),
         **{
             f"{name}_nbytes": amount(f"bytes {meaning}")
             for name, meaning in QUANTITIES.items()
@@ -73,7 +73,9 @@ QUANTILES_OF = Schema(
         "quantity": text(
             "bytes of a rank", *QUANTITIES.values(), head="bytes of a rank"
         ),
-        "total_nbytes": amount("of all ranks together", head="all ranks", look="bytes"),
+        "total_nbytes": amount(
+            "bytes of all ranks together", head="all ranks", look="bytes"
+        ),
         **{
             name: amount(
                 f"quantile {at:g} over ranks (bytes)",
@@ -83,7 +85,7 @@ QUANTILES_OF = Schema(
             for name, at in QUANTILES.items()
         },
         "uneven": share(
-            "how much more the rank with most has than the mean, over the mean, at most 1",
+            "how far the rank with most is above the mean, as a share of the mean; at most 1",
             look=".2gpercent",
         ),
     },
@@ -234,7 +236,7 @@ def _quantiles(result: Result) -> pd.DataFrame:
 
 
 def says(result: Result) -> Iterator[str]:
-    """Yield a sentence for each run and quantity that makes ranks wait for one of them.
+    """Yield a sentence for each run and quantity that makes ranks wait for one rank.
 
     Its largest rank exceeds the mean by more than `UNEVEN`, and it is read, sent or
     received.
@@ -246,8 +248,8 @@ def says(result: Result) -> Iterator[str]:
                 QUANTILES_OF.columns[k].cell(row[k]) for k in ("most", "median")
             )
             yield (
-                f"{row['run']}: {row['quantity']}: one rank has {most}, half of them at most"
-                f" {middle}; the others wait for it."
+                f"{row['run']}: {row['quantity']}: one rank has {most}, half of the ranks have at"
+                f" most {middle}; the others wait for that rank."
             )
 
 

@@ -74,8 +74,8 @@ def effective_number(
     """Return the number of samples that a rank's running statistics rest on, by whole
     epochs.
 
-    It is the mean over the ranks that held a sample in any of the epochs. All samples
-    of an epoch weigh alike.
+    It is the mean over the ranks that held a sample in an epoch that counts; NaN if no
+    rank did. All samples of an epoch weigh alike.
 
     Running statistics forget: an epoch's share in them shrinks to ``retained_share`` of
     it in the next. So sample i has the weight w_i, the sum of ``retained_share`` to the
@@ -84,8 +84,8 @@ def effective_number(
     never changes, more if others come.
 
     Args:
-        owners: the rank of each sample, (N,), in every epoch that counts, the last one
-            at the end; -1 where no rank had it.
+        owners: the rank of each sample, (N,), in each of at least one epoch, the last
+            one at the end; -1 where no rank had it.
         world_size: M.
         retained_share: `share_after_epoch`, from 0, where only the last epoch counts,
             to 1.
@@ -146,9 +146,9 @@ def number_by_iteration(
     shorter than M.
 
     Args:
-        training_rows: for each epoch (n, M) numbers of the samples that each of M ranks
-            trains on, in order, as `Epochs.training_rows` gives them; -1 for none. Any
-            ranks do, such as some of many.
+        training_rows: for each of at least one epoch (n, M) numbers of the samples that
+            each of M ranks trains on, in order, as `Epochs.training_rows` gives them;
+            -1 for none. Any ranks do, such as some of many.
         batch_size: b; the last batch of an epoch may be smaller.
         momentum: m, above 0 to 1.
     """
@@ -195,7 +195,7 @@ class StatisticsMemory:
 
     @property
     def samples(self) -> int:
-        """S, the samples that a rank trains on in an epoch."""
+        """S, the number of samples that a rank trains on in an epoch."""
         return sum(self.batches)
 
     @property
@@ -211,7 +211,7 @@ class StatisticsMemory:
     @cached_property
     def inverse_without_repeats(self) -> float:
         """1/n if no sample ever came again: the sum over all batches of weight^2 /
-        size.
+        size, the weights of all batches being scaled to sum to 1.
 
         For whole batches and many epochs it is m/(b (2 - m)).
         """
@@ -228,7 +228,8 @@ class StatisticsMemory:
 
         Each of its samples is there once an epoch, at a place of its own, so that two
         epochs d and e share sum w w = W_d W_e / S, W being the weight of all of an
-        epoch. For many epochs it is 2 a/((1 + a) S).
+        epoch, scaled to sum to 1 over all epochs. For many epochs it is
+        2 a/((1 + a) S).
         """
         powers = self.retained_share ** np.arange(float(self.epochs))
         epoch_weights = (1.0 - self.retained_share) * powers
@@ -237,7 +238,7 @@ class StatisticsMemory:
         return products / self.samples / self._total_weight**2
 
     def _powers(self, count: int) -> Floats:
-        """Return (1 - m)^t for t from 0: (count,)."""
+        """Return (1 - m)^t for t from 0 to ``count`` - 1: (count,)."""
         return np.asarray((1.0 - self.momentum) ** np.arange(float(count)))
 
     def number_from_returns(self, return_probability: float) -> float:
@@ -327,14 +328,16 @@ def estimate_effective_samples(
 
     As many epochs are followed as are remembered, and no more than ``epochs``. None
     have to go by before: shards are as well mixed at first as ever, and of samples that
-    came at one time as many go in an epoch as of the oldest later on. Where who sends
-    to whom does not hang on how many ranks there are, fewer of them with as many
-    samples each are emulated: so many that samples that come back by chance add no more
-    than `MAX_CHANCE_RETURNS` of 1/n to what they would. `MAX_EMULATED_SAMPLES` goes
-    before this rule: with large shards chance may add more. Where it does (a loader's
-    order, partners of the same host) all are.
+    came at one time as many go in an epoch as of the oldest later on.
 
-    Strategies that exchange nothing get their exact n in closed form, without draws.
+    If who sends to whom does not depend on the number of ranks, fewer ranks are
+    emulated, each with as many samples as before. They are so many that samples that
+    come back by chance add at most `MAX_CHANCE_RETURNS` of 1/n. `MAX_EMULATED_SAMPLES`
+    goes before this rule: with large shards chance may add more. If it depends on the
+    ranks (a loader's order, partners of the same host), all ranks are emulated.
+
+    Local shuffle and global shuffle, which keep all samples or draw all anew, get their
+    exact n in closed form, without draws; ``ranks`` and ``epochs`` are 0 then.
 
     Importances are drawn from an exponential distribution in every epoch, as in the
     simulator. Real losses last from epoch to epoch, so that strategies that select by
@@ -389,7 +392,7 @@ def _standard_error(numbers: Floats) -> float:
 
 
 def _count_emulated_ranks(memory: StatisticsMemory, world_size: int) -> int:
-    """Return how many ranks are emulated of a strategy that does not hang on their
+    """Return how many ranks are emulated of a strategy that does not depend on their
     number.
 
     The number is even, as the exchange between pairs needs it, or all of
@@ -417,7 +420,7 @@ def _emulate_training_rows(emulated_epochs: Epochs, epochs: int) -> list[Ints]:
 
     Each array is (n, ranks) with at most `MAX_FOLLOWED_RANKS` ranks. The first owners
     of ``emulated_epochs`` are drawn, and its epochs are finished one after another:
-    it is changed in place.
+    it is changed in place. Strategies that need importances get drawn ones.
     """
     emulated_epochs.owner = emulated_epochs.strategy.first_owner(
         emulated_epochs.num_samples,

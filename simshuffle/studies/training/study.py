@@ -65,10 +65,11 @@ def _collect(trainings: Trainings, outcomes: Outcomes) -> dict[str, Any]:
 
 
 def _facts(trainings: Trainings, outcomes: Outcomes, tables: object) -> dict[str, Any]:
-    """Return the facts of the study in ``meta.json``, with each run under ``runs``.
+    """Return study, description, device and runs: facts of the study in ``meta.json``.
 
-    A run's facts are what its outcome records; values of its description replace these.
-    Runs that are lost or not done yet have their description alone.
+    The facts ``state`` and ``lost`` are not among them. A run's facts are what its
+    outcome records; values of its description replace these. Runs that are lost or not
+    done yet have their description alone.
     """
     recorded = {
         name: outcome.values.get("description", {})

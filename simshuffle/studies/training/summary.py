@@ -119,11 +119,13 @@ def comparison_columns(
     """
     meanings = {
         "pairs": f"seeds that this setting and {reference} have in common",
-        "difference": f"mean over these seeds of the accuracy less that {subtrahend}",
-        "low": "lower end of its 95 % interval",
-        "high": "upper end",
+        "difference": (
+            f"mean over these seeds of the accuracy, minus the accuracy {subtrahend}"
+        ),
+        "low": "lower end of the 95 % interval of this difference",
+        "high": "upper end of the interval",
         "p": "p-value of the paired t-test, two-sided",
-        "p_holm": f"the same after Holm's correction over all comparisons {family}",
+        "p_holm": f"p-value after Holm's correction over all comparisons {family}",
     }
     return {
         f"{prefix}_{suffix}": number_column(meaning)
@@ -171,18 +173,18 @@ def _reference_columns(reference: str) -> dict[str, Column]:
 SUMMARY_COLUMNS = {
     **SETTING_COLUMNS,
     "statistics": text("where evaluation gets the batch-norm statistics from"),
-    "seeds": number_column("runs that ended as they should"),
+    "seeds": number_column("number of finished runs"),
     "effective_samples": amount(f"{EFFECTIVE_SAMPLES}; mean over seeds", empty=True),
     "accuracy": number_column(
-        "mean over seeds, share of test samples after the last epoch"
+        "share of test samples classified correctly after the last epoch, mean over seeds"
     ),
     **INTERVAL_COLUMNS,
     "best_accuracy": number_column(
-        "mean over seeds of the highest share after any epoch that was evaluated; chosen by the"
-        " test samples themselves, so it flatters"
+        "highest accuracy after any evaluated epoch, mean over seeds; the test samples themselves"
+        " choose the epoch, so it flatters"
     ),
-    "best_low": number_column("lower end of its 95 % interval"),
-    "best_high": number_column("upper end"),
+    "best_low": number_column("lower end of the 95 % interval of best_accuracy"),
+    "best_high": number_column("upper end of the interval"),
     **{
         name: column
         for reference in REFERENCES

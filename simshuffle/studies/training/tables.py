@@ -56,47 +56,51 @@ def share_column(meaning: str) -> Column:
 
 EPOCH_COLUMNS = {
     "epoch": count("from 1", 1),
-    "samples": count("trained on, by all ranks", empty=True),
-    "learning_rate": number_column("at the end of the epoch"),
+    "samples": count("samples that all ranks trained on", empty=True),
+    "learning_rate": number_column("learning rate at the end of the epoch"),
     "train_loss": number_column(
-        "mean over the samples of the epoch, as they were trained on"
+        "mean loss of the samples of the epoch while the ranks trained on them"
     ),
-    "moved": count("samples that left their rank after it", empty=True),
+    "moved": count("samples that left their rank after the epoch", empty=True),
     "label_divergence": share_column(
         "mean over ranks of the total variation distance between the labels of a shard and those of"
         " all samples: 0 to 1"
     ),
-    "importance_s": spent("s, the inference pass over all shards; 0 without one"),
+    "importance_s": spent(
+        "s of the inference pass over all shards; 0 without such a pass"
+    ),
     **columns_by_statistics(
         "accuracy",
         share_column,
-        "share of test samples, evaluated with the statistics '{}'; NaN if not evaluated",
+        "share of test samples classified correctly with the statistics '{}'; NaN if not"
+        " evaluated",
     ),
     **columns_by_statistics(
         "loss",
         number_column,
-        "mean test loss (cross-entropy in nats, or the loss that is trained with), with the"
-        " statistics '{}'; NaN if not evaluated",
+        "mean test loss (cross-entropy in nats, or the loss of the training) with the statistics"
+        " '{}'; NaN if not evaluated",
     ),
 }
 """Columns of a run's epochs table."""
 ITERATION_COLUMNS = {
     "epoch": count("from 1", 1),
     "iteration": count("from 0 within the epoch"),
-    "forward_s": spent("s, of all ranks' batches together"),
+    "forward_s": spent("s of the forward pass, of all ranks' batches together"),
     "backward_s": spent("s"),
     "update_s": spent(
-        "s, the optimiser's step (real ranks: the wait for the averaged gradients too)"
+        "s of the optimiser's step; on real ranks also the wait for the averaged gradients"
     ),
     "exchange_s": spent(
-        "s, sending and receiving of samples that was waited for; 0 where ranks are emulated"
+        "s of waiting until samples are sent and received; 0 where ranks are emulated"
     ),
 }
 """Columns of a run's iterations table."""
 IMPORTANCE_COLUMNS = {
     "epoch": count("from 1", 1),
     "source": text(
-        "'training': losses as trained on; 'inference': a pass before the epoch",
+        "'training': losses of the training itself; 'inference': losses of a pass before the"
+        " epoch",
         "training",
         "inference",
     ),
@@ -108,7 +112,7 @@ IMPORTANCE_COLUMNS = {
     "p90": number_column("nats"),
     "max": number_column("nats"),
     "top_tenth_share": number_column(
-        "share of the sum that the tenth of largest values has"
+        "share of the sum in the largest tenth of the values"
     ),
     "between_ranks": number_column(
         "variance of the ranks' means over the variance of all values"
@@ -178,18 +182,20 @@ SETTING_COLUMNS = {
         " importance); other parameters in ()"
     ),
     "exchange_fraction": share_column(
-        "Q, share of a shard that is exchanged in an epoch; empty where there is none"
+        "Q, share of a shard that is exchanged in an epoch; empty where nothing is exchanged"
     ),
 }
 """Columns that runs of one setting share: the condition and the strategy."""
 CONDITION = ("variant", "batch_norm", "world_size")
 SETTING = tuple(SETTING_COLUMNS)
 EFFECTIVE_SAMPLES = (
-    "n, effective number of samples that the running statistics of a rank's batch norm rest on"
-    " after the last epoch, mean over ranks; empty where ranks have none of their own"
+    "n, effective number of samples on which the running statistics of a rank's batch norm rest"
+    " after the last epoch, mean over ranks; empty where ranks have no statistics of their own"
 )
 DESCRIPTION_COLUMNS = SETTING_COLUMNS | {
-    "seed": count("of all that is drawn; runs of one seed begin with the same weights"),
+    "seed": count(
+        "seed of all random draws; runs of one seed begin with the same weights"
+    ),
     "data": text("data set, in words"),
     "model": text("network, in words"),
     "partition": text("who holds which sample before the first epoch"),
@@ -204,40 +210,41 @@ ENDING_COLUMNS = {
         " 'missing': not run yet",
         *STATUS,
     ),
-    "message": text("of what is not done"),
+    "message": text("why a run is not done"),
     "seconds": spent("s that the run took, on one core"),
 }
 """Columns that say how a run ended."""
 INTERVAL_COLUMNS = {
     "low": number_column(
-        "lower end of its 95 % interval by Student's t; empty for one seed"
+        "lower end of the 95 % interval of the mean by Student's t; empty for one seed"
     ),
-    "high": number_column("upper end"),
+    "high": number_column("upper end of this interval"),
 }
 """Columns of the interval of a mean over seeds."""
 RUN_COLUMNS = {
     "run": text("name; its folder is runs/NAME, its plans are plans/NAME.npz"),
     **DESCRIPTION_COLUMNS,
     **ENDING_COLUMNS,
-    "samples": count("trained on, in all", empty=True),
-    "moved": count("samples that left their rank, in all", empty=True),
+    "samples": count("samples that all ranks trained on, in all epochs", empty=True),
+    "moved": count("samples that left their rank, in all epochs", empty=True),
     "effective_samples": amount(EFFECTIVE_SAMPLES, empty=True),
-    "train_loss": number_column("of the last epoch"),
+    "train_loss": number_column("train_loss of the last epoch"),
     **columns_by_statistics(
         "accuracy",
         share_column,
-        "share of test samples after the last epoch, with the statistics '{}'",
+        "share of test samples classified correctly after the last epoch, with the statistics"
+        " '{}'",
     ),
     **columns_by_statistics(
         "best_accuracy",
         share_column,
-        "highest share of test samples after any epoch that was evaluated, with the statistics"
-        " '{}'; chosen by the test samples themselves, so it flatters",
+        "highest accuracy after any evaluated epoch, with the statistics '{}'; the test samples"
+        " themselves choose the epoch, so it flatters",
     ),
     **columns_by_statistics(
         "best_epoch",
         lambda m: count(m, empty=True),
-        "first epoch of that accuracy, from 1",
+        "first epoch with the best accuracy, from 1",
     ),
     **columns_by_statistics(
         "loss",

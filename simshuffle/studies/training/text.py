@@ -47,9 +47,15 @@ STATISTICS_EXPLAINED = {
         "own: every rank evaluates with its own running statistics, and the mean over ranks is"
         " taken"
     ),
-    "rank0": "rank0: those of rank 0, as a checkpoint of DistributedDataParallel has them",
-    "pooled": "pooled: mean over ranks, and variance within ranks plus variance between them",
-    "recalibrated": "recalibrated: of the whole training set, with the final weights",
+    "rank0": (
+        "rank0: statistics of rank 0, as in a checkpoint of DistributedDataParallel"
+    ),
+    "pooled": (
+        "pooled: mean over ranks, and variance within ranks plus variance between ranks"
+    ),
+    "recalibrated": (
+        "recalibrated: statistics of the whole training set, with the final weights"
+    ),
 }
 
 
@@ -168,22 +174,21 @@ def _explain_method(
         )
     lines = [
         (
-            "Accuracy is the share of test samples classified rightly after the last epoch"
-            f"{statistics_clause}. Differences are in points"
-            " (hundredths of accuracy), between runs of the same seed, which begin with the same"
-            " weights. ± is half the 95 % interval by Student's t; that of an accuracy, which the"
-            " figures show too, contains what seeds differ by, that of a difference does not."
+            "Accuracy is the share of test samples classified correctly after the last"
+            f" epoch{statistics_clause}. Differences are in points (hundredths of accuracy),"
+            " between runs of the same seed, which begin with the same weights. ± is half the 95"
+            " % interval by Student's t. The interval of an accuracy, also in the figures,"
+            " includes the differences between seeds; the interval of a difference does not."
         ),
         (
-            "The best epoch is that of the highest accuracy among those that were evaluated. It is"
-            " chosen by the test samples themselves, so it flatters every strategy; nothing is"
-            " compared by it."
+            "The best epoch is the evaluated epoch with the highest accuracy. The test samples"
+            " themselves choose it, so it flatters every strategy; no comparison uses it."
         ),
         (
             "p-values are those of the paired t-test, two-sided, after Holm's correction over all"
-            " comparisons of the study with the same reference. A difference is said to be found"
-            f" where that is below {RISK:g}. What is not found may still be there: the interval"
-            " says how large it could be."
+            " comparisons of the study with the same reference. A difference counts as found if"
+            f" its p-value is below {RISK:g}. A difference that is not found may still exist: its"
+            " interval says how large it could be."
         ),
         *_state_momentum(meta.get("runs", {}).values()),
     ]
@@ -194,8 +199,8 @@ def _explain_method(
         )
     if fewest < 5:
         lines.append(
-            f"Some settings have only {fewest} seed{'s' if fewest != 1 else ''}; t-intervals of so"
-            " few are wide and rest on normal errors."
+            f"Some settings have only {fewest} seed{'s' if fewest != 1 else ''}; t-intervals of"
+            " so few seeds are wide and assume normal errors."
         )
     return paragraph("How to read this", lines)
 
@@ -204,7 +209,8 @@ def _state_momentum(runs: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     """Yield the momentum of running statistics, and the mode of the importance pass.
 
     Results of earlier versions may lack one or both. Without a momentum nothing is
-    yielded. ``runs`` are values under 'runs' of ``meta.json``.
+    yielded. ``runs`` are values under 'runs' of ``meta.json``, and no iterator: they
+    are walked twice.
     """
     momenta = sorted(
         {run["statistics_momentum"] for run in runs if run.get("statistics_momentum")}
@@ -218,8 +224,8 @@ def _state_momentum(runs: Iterable[Mapping[str, Any]]) -> Iterator[str]:
         {run["importance_pass"] for run in runs if run.get("importance_pass")}
     )
     effect = {
-        "eval": "leaves them as they are",
-        "train": "refreshes them from the old shard",
+        "eval": "leaves these statistics as they are",
+        "train": "refreshes these statistics from the old shard",
     }
     if momenta and passes:
         effects = "; ".join(f"in {name} mode it {effect[name]}" for name in passes)
@@ -227,8 +233,9 @@ def _state_momentum(runs: Iterable[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def _state_findings(main: pd.DataFrame) -> str:
-    """State local against global shuffle by M, and the part of the gap that exchange
-    closes.
+    """State local against global shuffle by M, and what exchange makes of the gap.
+
+    '' where neither can be stated.
     """
     lines: list[str] = []
     for _, rows in main.groupby(["variant", "batch_norm"], sort=False):
@@ -239,7 +246,8 @@ def _state_findings(main: pd.DataFrame) -> str:
 
 
 def _state_local_gap(rows: Sequence[Row]) -> Iterator[str]:
-    """Yield a sentence on the M at which local shuffle differs from global shuffle.
+    """Yield a sentence that lists each M at which local shuffle is below global shuffle,
+    is above it, or is not found to differ.
 
     ``rows`` are of one variant and batch norm. Nothing is yielded where no row has a
     p-value after Holm's correction (two seeds in common, at least); rows without one
@@ -275,7 +283,7 @@ def _state_local_gap(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _state_gap_by_fraction(rows: Sequence[Row]) -> Iterator[str]:
-    """Yield how partial local shuffle shrinks the gap to global shuffle with Q.
+    """Yield a sentence on the gap of local to global shuffle, and of partial at each Q.
 
     ``rows`` are of one condition, by rising Q. Nothing is yielded unless local and
     partial local shuffle have seeds in common with global shuffle. The Q from which on
@@ -308,7 +316,7 @@ def _state_gap_by_fraction(rows: Sequence[Row]) -> Iterator[str]:
             f" From Q = {fraction:g} on no difference to global shuffle is found."
         )
     yield (
-        f"{condition_label(rows[0])}: partial local shuffle changes local shuffle's gap of"
+        f"{condition_label(rows[0])}: partial local shuffle changes local shuffle's gap from"
         f" {format_difference(gap, 'global')} to {gaps}.{closing_sentence}"
     )
 
@@ -371,8 +379,8 @@ def _state_equal_fraction_verdict(compared: Sequence[Row]) -> str:
     )
     return wrap_paragraph(
         f"Of these {len(tested)} comparisons {len(significant)} differ from partial local shuffle"
-        f" after Holm's correction{f' ({listed})' if listed else ''}. What the others may differ by"
-        f" is what their intervals leave open: half widths are {min(half_widths):.1f} to"
+        f" after Holm's correction{f' ({listed})' if listed else ''}. The others may differ"
+        f" within their intervals, whose half widths are {min(half_widths):.1f} to"
         f" {max(half_widths):.1f} points."
     )
 
@@ -392,17 +400,17 @@ def _state_loss_curve(main: pd.DataFrame) -> str:
             worst = loss_curve.worst_row
             lines.append(
                 f"{norm_label(worst)}: c = {100 * loss_curve.slope:.0f} points, which leaves"
-                f" {100 * loss_curve.residual:.1f} of the {100 * loss_curve.spread:.1f} points that"
-                f" {loss_curve.settings} settings lose (root mean square);"
+                f" {100 * loss_curve.residual:.1f} of the {100 * loss_curve.spread:.1f} points"
+                f" that {loss_curve.settings} settings lose (root mean square);"
                 f" {setting_label(worst)} at M = {worst['world_size']} loses"
                 f" {abs(100 * loss_curve.worst_excess):.1f} points"
-                f" {'more' if loss_curve.worst_excess > 0 else 'less'} than that."
+                f" {'more' if loss_curve.worst_excess > 0 else 'less'} than by this c."
             )
     law = (
-        "n is the effective number of samples that the running statistics of a rank rest on after"
-        " the last epoch, mean over ranks: each counts as much as they still remember of the epochs"
-        " in which the rank had it. If it alone decided, c (1/n - 1/n of global shuffle) would be"
-        " lost; by least squares:"
+        "n is the effective number of samples on which the running statistics of a rank rest"
+        " after the last epoch, mean over ranks. A sample counts by how much the statistics still"
+        " remember of the epochs in which the rank had the sample. If n alone decided, a setting"
+        " would lose c (1/n - 1/n of global shuffle). By least squares:"
     )
     return paragraph(
         "On how many samples a rank's statistics rest", [law, *lines] if lines else []
@@ -444,7 +452,8 @@ def _has_batch_norm(rows: pd.DataFrame) -> bool:
 
 
 def _state_times(tables: TrainingTables) -> str:
-    """State the seconds of all runs and samples a second; '' where no run was timed.
+    """State the seconds of all runs, the seconds of inference for importance, and
+    samples a second; '' where no run was timed.
 
     Seconds are a sum over runs that are done or failed, evaluation included.
     """
@@ -458,7 +467,7 @@ def _state_times(tables: TrainingTables) -> str:
     return paragraph(
         "Time",
         [
-            f"{total:,.0f} s in all runs, each with one thread, {speed}; of it inference for"
-            f" importance {importance:,.0f} s."
+            f"{total:,.0f} s in all runs, each with one thread, {speed}; inference for importance"
+            f" takes {importance:,.0f} s of them."
         ],
     )

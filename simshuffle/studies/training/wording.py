@@ -66,12 +66,14 @@ def report_fields(
 ) -> dict[str, Any]:
     """Return the fields of a study whose report is stored as one text, ``report.txt``.
 
-    The fields are texts, parts, details and exported. The text has ``parts`` and
-    ``details``; in documents, tables stand apart.
+    The fields are functions of a result. ``texts`` has that of ``report.txt``: all of
+    ``parts`` and ``details`` as text. The fields ``parts`` and ``details`` each return
+    a list of one joined text; ``details`` returns [] where there are none. The field
+    ``exported`` returns both, with tables as tables.
     """
 
     def report(result: Result) -> list[str | Table]:
-        """Return the texts and tables of parts and details."""
+        """Return the texts and tables of parts, then of details."""
         return [*parts(result), *details(result)]
 
     return {
@@ -101,7 +103,10 @@ def count_runs(runs: pd.DataFrame) -> str:
 
 
 def rows_by_condition(main: pd.DataFrame) -> list[list[dict[Any, Any]]]:
-    """Return the rows of each `CONDITION`, in the order of the table."""
+    """Return the rows of a summary table in a list for each `CONDITION`, in its order.
+
+    Rows that have NaN in a column of `CONDITION` are left out.
+    """
     return [
         rows.to_dict("records") for _, rows in main.groupby(list(CONDITION), sort=False)
     ]

@@ -60,7 +60,7 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--backend",
         default="gloo",
-        help="of torch.distributed; with nccl every rank trains on a GPU",
+        help="backend of torch.distributed; with nccl every rank trains on a GPU",
     )
     return parser.parse_args(argv)
 
@@ -85,7 +85,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             "",
             "must be started by torchrun",
             "",
-            "torchrun --standalone --nproc-per-node 2 -m simshuffle.train.distributed ...",
+            "Run torchrun --standalone --nproc-per-node 2 -m simshuffle.train.distributed ...",
         )
         return _report_input_error(InputError(problem, "simshuffle.train.distributed"))
     signal.signal(signal.SIGTERM, _stop)  # torchrun ends the others so if one fails
@@ -141,7 +141,7 @@ def _run_study(options: argparse.Namespace, device: torch.device) -> None:
     for text in options.set:
         key, equals, value = text.partition("=")
         if not equals:
-            rule = "is written KEY=VALUE"
+            rule = "must be written KEY=VALUE"
             remedy = "For example --set seeds=1."
             refuse("--set", rule, repr(text), remedy, "command line")
         values[key] = read_value(value, f"--set {key}")

@@ -142,15 +142,15 @@ def loader_difference(
     """
     loader_sampler = getattr(loader.batch_sampler, "sampler", loader.sampler)
     if loader_sampler is not sampler:
-        remedy = "Make it with sampler=scheduler.sampler; weights go into Scheduler(weights=)."
-        rule = "must give what is scheduled"
+        remedy = "Make the loader with sampler=scheduler.sampler, and pass weights to Scheduler."
+        rule = "must use the sampler of the scheduler"
         refuse(
             "loader", rule, f"a {type(loader_sampler).__name__}", remedy, "scheduler"
         )
     in_loader = {"batch_size": loader.batch_size, "drop_last": loader.drop_last}
     in_scheduler = {"batch_size": batch_size, "drop_last": drop_last}
     return "; ".join(
-        f"{name} is {in_loader[name]} in the loader, {value} in the scheduler: make them alike"
+        f"{name} is {in_loader[name]} in the loader, {value} in the scheduler: make both equal"
         for name, value in in_scheduler.items()
         if loader.batch_size and in_loader[name] != value
     )
@@ -182,12 +182,12 @@ def steps_done(steps: int | None, counted: int, sampler: ShardSampler) -> int:
         InputError: samples were taken, and nothing was counted.
     """
     if steps is None and not counted and sampler.place > sampler.begin:
-        rule = "are not known: neither epoch() was used nor communicate() called"
+        rule = "are not known: the script neither used epoch() nor called communicate()"
         refuse(
             "steps",
             rule,
             "None",
-            "Give state_dict(steps) those that are done.",
+            "Pass the finished steps: state_dict(steps).",
             "scheduler",
         )
     return counted if steps is None else steps
@@ -208,10 +208,10 @@ def check_remaining_weights(
     current_shape = (current.world_size, current.batch_size)
     if weighted and state.steps and saved_shape != current_shape:
         rule = (
-            f"must be {current_shape[0]} with batches of {current_shape[1]}: what is drawn by"
-            " weights has no rest"
+            f"must be {current_shape[0]} with batches of {current_shape[1]}: an epoch that is drawn"
+            " by weights cannot be divided anew"
         )
-        remedy = "Go on with as many, or save between epochs."
+        remedy = "Go on with the saved ranks and batches, or save between epochs."
         value = f"{saved_shape[0]} with {saved_shape[1]}"
         refuse("state.world_size", rule, value, remedy, "scheduler")
 
@@ -241,7 +241,7 @@ def exchange_count_message(num_begun: int, iterations: int, batch_size: int) -> 
         return ""
     return (
         f"communicate() was called {num_begun} times in an epoch of {iterations} iterations, local"
-        f" batches of {batch_size}. Give DataLoader and Scheduler the same batch_size, and call it"
-        " once in every iteration; what is left over is exchanged at the end of the epoch, where"
-        " nothing hides it."
+        f" batches of {batch_size}. Give DataLoader and Scheduler the same batch_size, and call"
+        " communicate() once in every iteration. The samples left over are exchanged at the end of"
+        " the epoch, where no training hides the exchange."
     )

@@ -110,7 +110,7 @@ class EpochExchange:
         ]
         if not matches:
             if sends or receives:
-                remedy = "Pass what communicate() returned, once."
+                remedy = "Pass the requests that communicate() returned, only once."
                 value = f"{len(sends) + len(receives)} requests"
                 refuse("requests", "are not under way", value, remedy, "scheduler")
             return
@@ -163,8 +163,9 @@ class EpochExchange:
                 if problem
             )
             remedy = (
-                "Every rank has its shard as before the epoch; when the cause is removed, the epoch"
-                " can be scheduled again."
+                "Every rank still has its shard from before the epoch. Remove the cause, and"
+                " schedule"
+                " the epoch again."
             )
             raise ExchangeError(f"{listed}\n{remedy}")
         run_collectively(self.ranks, self._remove_sent)
@@ -202,9 +203,7 @@ class EpochExchange:
             )
             if self.manifest.fits(sample, content):
                 return content
-            self._problems.append(
-                f"sample {sample} is not what it was when it was staged"
-            )
+            self._problems.append(f"sample {sample} has changed since it was staged")
         except (OSError, SimshuffleError) as error:
             self._problems.append(
                 f"sample {sample} could not be read: {reason_of(error)}"
@@ -293,7 +292,7 @@ def check_shards(
     ]
     if problems:
         listed = "\n".join(f"  - {problem}" for problem in problems)
-        raise ExchangeError(f"the shards are not the data set:\n{listed}")
+        raise ExchangeError(f"the shards together are not the data set:\n{listed}")
 
 
 def faults(samples_on: list[Ints64], owner: Ints) -> list[str]:
@@ -316,7 +315,7 @@ def faults(samples_on: list[Ints64], owner: Ints) -> list[str]:
     misplaced = np.flatnonzero((copies == 1) & (holder != owner))
     missing = np.flatnonzero(copies == 0)
     problems = [
-        f"no samples of the data set, on rank {rank}: {list_samples(part)}"
+        f"not in the data set, but on rank {rank}: {list_samples(part)}"
         for rank, part in enumerate(foreign)
         if len(part)
     ]

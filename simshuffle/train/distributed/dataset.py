@@ -208,7 +208,7 @@ class ShardDataset(Dataset[Any]):
             if total > free_nbytes:
                 rule = (
                     f"the shards of {len(sharing)} ranks must fit on {device}: {total / 1e9:.4g} GB"
-                    " with what is exchanged"
+                    " with the samples that arrive"
                 )
                 remedy = "Use more hosts, a larger disk, or a smaller fraction."
                 value = f"{free_nbytes / 1e9:.4g} GB free"
@@ -288,7 +288,7 @@ class ShardSampler(Sampler[int]):
 
     def __len__(self) -> int:
         """Return how many samples of the epoch, or of its rest, the next iterator
-        yields; before the first epoch, those of a whole one.
+        yields; before the first epoch, how many samples a whole epoch has.
         """
         return len(self.order) - self._next if self._has_order else self._length
 
@@ -330,8 +330,10 @@ class ShardSampler(Sampler[int]):
         expected = {"version": VERSION, "order": checksum(self._current_order())}
         for name, value in expected.items():
             if state.get(name) != value:
-                rule = f"must be {value}, of what this rank trains on now"
-                remedy = "Load the scheduler's state instead, and make the loader anew."
+                rule = f"must be {value}, that of this rank's current epoch"
+                remedy = (
+                    "Load the state of the scheduler instead, and make a new loader."
+                )
                 refuse(f"state.{name}", rule, str(state.get(name)), remedy, "sampler")
         self._next = int(state["place"])
         self.begin = self.place = self._next
@@ -378,15 +380,15 @@ def draw_by_weight(
         shard = shards.order[start : shards.start[rank + 1]]
         if not (total := weights[shard].sum()) > 0:
             rule = f"rank {rank} has no sample with a weight above 0"
-            remedy = "Use the random partition, or weights that no class lacks."
+            remedy = "Use the random partition, or weights above 0 for each class."
             refuse("weights", rule, f"{len(shard)} samples", remedy, "scheduler")
         columns.append(rng.choice(shard, count, p=weights[shard] / total))
     return np.stack(columns, axis=1)
 
 
 class Manifest:
-    """Sizes and checksums of all samples that were staged, in the form in which they
-    are sent; the same on every rank.
+    """Sizes and checksums of all samples that were staged, in the form in which samples
+    are sent; equal on every rank.
 
     Making one is collective. It reads all samples of this rank from local storage, and
     raises ExchangeError on all ranks if one cannot.
@@ -431,7 +433,7 @@ def require_shard_dataset(dataset: object) -> None:
     exchanged.
     """
     if not isinstance(dataset, ShardDataset):
-        remedy = "Wrap it: ShardDataset(dataset, storage)."
+        remedy = "Wrap the dataset: ShardDataset(dataset, storage)."
         value = type(dataset).__name__
         refuse("dataset", "must be a ShardDataset", value, remedy, "scheduler")
 

@@ -138,8 +138,8 @@ class RankGroup:
             else type(error).__name__
         )
         raise ExchangeError(
-            f"rank {self.rank}: {action} failed ({self.backend}): {reason}. No sample was removed;"
-            " a peer has probably ended or is too late."
+            f"rank {self.rank}: {action} failed ({self.backend}): {reason}. No sample was removed."
+            " A peer has probably ended, or is too late."
         ) from error
 
     def _all_gather(self, tensor: torch.Tensor) -> list[torch.Tensor]:
@@ -244,7 +244,7 @@ def check_equal(
         )
         if differing is not None:
             difference = f"{texts[0]} on rank 0, {texts[differing]} on rank {differing}"
-            remedy = remedies.get(name, "Give every rank the same.")
+            remedy = remedies.get(name, f"Give every rank the same {name}.")
             problems.append(
                 Problem(name, "must be the same on all ranks", difference, remedy)
             )

@@ -98,8 +98,8 @@ class ImageFolder(ShardDataset):
         return self._tree.classes
 
     def __getitem__(self, sample: int) -> Any:
-        """Return (image, class number) of a sample; the image is what ``transform``
-        makes of it, if one was given.
+        """Return (image, class number) of a sample; the image is the result of
+        ``transform``, if a transform was given.
 
         Raises:
             InputError: the sample is not staged on this rank, or its file is not an
@@ -137,7 +137,7 @@ class ImageFolder(ShardDataset):
         try:
             image = _decode_image(content[4:])
         except UNREADABLE as error:
-            rule = "must be readable to be sent decoded"
+            rule = "must be readable, since payload: decoded sends decoded images"
             remedy = "Use payload: encoded."
             refuse("image", rule, str(error), remedy, "dataset")
         # class number, width, height, each in four bytes; then pixels

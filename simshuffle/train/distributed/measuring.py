@@ -224,12 +224,12 @@ class TrainedLosses:
         """
         end = self._num_recorded + len(losses)
         if end > len(self._losses):
-            rule = f"are more than the {len(self._losses)} that this rank trains on in the epoch"
+            rule = f"are more than the {len(self._losses)} samples of this rank in the epoch"
             refuse(
                 "losses",
                 rule,
                 str(end),
-                "Record those of each local batch once.",
+                "Record the losses of each local batch only once.",
                 "scheduler",
             )
         self._losses[self._num_recorded : end] = losses

@@ -50,7 +50,7 @@ class FolderStore:
                 "storage",
                 rule,
                 str(folder),
-                "Name a folder of its own for it.",
+                "Name a folder for samples only.",
                 "dataset",
             )
 
@@ -160,8 +160,8 @@ Store = FolderStore | MemoryStore
 def _refuse_absent(sample: int, place: str) -> NoReturn:
     """Raise InputError: the sample is not in ``place``, the local storage."""
     remedy = (
-        "Read the samples that the scheduler's sampler names, and draw by Scheduler(weights=), not"
-        " by a sampler of your own; with storage in memory, do not use persistent_workers."
+        "Read only samples that the scheduler's sampler names: draw with Scheduler(weights=), not"
+        " with your own sampler. With storage in memory, do not use persistent_workers."
     )
     refuse(
         f"sample {sample}",

@@ -48,7 +48,7 @@ class RankCell(PlainCell):
 
     @property
     def key(self) -> Any:
-        """The values that decide the run: those of the emulated run, which name the
+        """The values that decide the run: the key of the emulated run, which names the
         kind of device, and the transport; not the storage.
         """
         return [*self.emulated.key, self.transport]

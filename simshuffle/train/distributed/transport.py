@@ -56,7 +56,9 @@ Pair = tuple[Requests, Requests]
 Operation = tuple[Callable[..., Any], torch.Tensor, int, int]
 """dist.isend or dist.irecv, with buffer, peer and tag."""
 Payloads = Callable[[int], bytes]
-"""Returns the bytes that are sent of a sample."""
+"""Returns the bytes that are sent of a sample: as many as the transport's ``sizes``
+says, since the receiver makes room for, and splits by, those.
+"""
 
 
 def messages_of(plan: ExchangePlan, iteration: int, rank: int) -> list[RankTransfer]:
@@ -89,7 +91,7 @@ class Transport:
 
     Args:
         ranks: the process group.
-        sizes: (N,) bytes of each sample on the network.
+        sizes: (N,) bytes of each sample on the network; payloads must have as many.
         barriers: 'none', or where all ranks wait for each other: before each
             'iteration' or each 'message'.
     """

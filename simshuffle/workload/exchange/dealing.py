@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -34,6 +34,7 @@ class Redistribution:
             read=int(is_read.sum()),
             sent_nbytes=float(nbytes[is_sent].sum()),
             read_nbytes=float(nbytes[is_read].sum()),
+            read_samples=np.flatnonzero(is_read),
         )
 
 
@@ -46,6 +47,10 @@ class RedistributionCost:
     read: int  # samples read again from the source: their rank is gone
     sent_nbytes: float
     read_nbytes: float
+    # (read,) the samples that are read again
+    read_samples: Ints64 = field(
+        default_factory=lambda: np.empty(0, np.int64), compare=False, repr=False
+    )
 
 
 def deal_samples(

@@ -223,7 +223,7 @@ class Epochs:
 
     def state(self, steps: int, importance: Floats | None = None) -> EpochState:
         """Return the state of the run after ``steps`` iterations of the epoch or its
-        part; its arrays are those of the run, not copies.
+        part; the state has the arrays of the run, not copies.
 
         Args:
             steps: iterations that are done.

@@ -24,7 +24,7 @@ class Pieces:
 
 @dataclass(frozen=True)
 class FetchCounts:
-    """The fetches of an epoch, over all nodes."""
+    """The fetches of an epoch, over all nodes or of one."""
 
     samples: int  # handed out
     hits: int  # samples whose piece was in their node's cache, or held by their worker
@@ -40,8 +40,9 @@ def divide_into_pieces(
 ) -> Pieces:
     """Divide a set into the pieces that are fetched at once.
 
-    Bytes of a shard are divided among its samples as evenly as whole bytes can be.
-    Bytes of a shard without samples are left out.
+    Bytes of a shard are rounded to whole ones, and divided among its samples as evenly
+    as whole bytes can be. Bytes of a shard without samples are left out: its piece has
+    0 bytes, or does not exist if only such shards follow.
 
     Args:
         data: the set in shards.
@@ -50,6 +51,9 @@ def divide_into_pieces(
             fewer.
         places: (N,) the position at which each sample is stored; None if it is its own
             index.
+
+    Returns:
+        The piece of each sample, by sample and not by position; bytes by piece.
     """
     position = np.arange(data.size)
     shard = data.shard_of(position)
@@ -73,8 +77,8 @@ def divide_into_pieces(
 
 
 def rows_in_time(order: EpochOrder, readers: Readers) -> Ints64:
-    """Return the rows of ``order`` in the order in which nodes meet them, (n,), all
-    nodes mixed.
+    """Return the indices of the rows of ``order`` in the order in which nodes meet
+    them, (n,), all nodes mixed.
 
     A rank takes a batch of each of its workers in turn, and each worker hands out its
     samples by position. So in every iteration come the batches of all ranks, rank by
@@ -208,7 +212,8 @@ class _NodeCache:
         """Fetch the pieces (n,) of one sample after another, as far as they are not
         cached; the cache changes.
 
-        All at once where nothing has to be dropped, else one by one.
+        If all new pieces fit below the limit they are counted at once, else one by one.
+        Both count alike.
 
         Returns:
             (n,) True for samples whose piece is fetched; and the counts.

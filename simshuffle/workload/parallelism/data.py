@@ -5,7 +5,7 @@ a part.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 
@@ -51,11 +51,12 @@ class ShardedData(SampleParallelism):
     the optimiser's values; from stage 2 on of the gradients, and at stage 3 of the
     weights too.
 
-    ZeRO (Rajbhandari et al., arXiv 1910.02054), and FSDP (Zhao et al., arXiv 2304.11277) at stage
-    3. Gradients are scattered as they are summed, and each rank updates its part. At stages 1 and 2
-    weights are gathered after that. At stage 3 those of a block are gathered before it is computed,
-    in either pass, while the block before is computed, and are given up after it. A block ends
-    where one output alone crosses.
+    ZeRO (Rajbhandari et al., arXiv 1910.02054), and FSDP (Zhao et al., arXiv
+    2304.11277) at stage 3. Gradients are scattered as they are summed, and each rank
+    updates its part. At stages 1 and 2 weights are gathered after the update. At stage
+    3 the weights of a block are gathered in either pass, while the block before it is
+    computed, and are given up once the block is computed. A block ends where one output
+    alone crosses.
 
     Attributes:
         stage: what is kept in parts: values of the optimiser (1), gradients too (2),
@@ -111,7 +112,10 @@ class ShardedData(SampleParallelism):
         )
 
     def _pass_settings(self, job: DividedWorkload) -> PassSettings:
-        """Return how the step of a rank is computed: it updates 1/M of the weights."""
+        """Return how the step of a rank is computed.
+
+        Gradients are summed by reduce-scatter, and a rank updates 1/M of the weights.
+        """
         return self.pass_settings(job, "reduce_scatter", job.update / job.world_size)
 
 
@@ -122,23 +126,18 @@ def _weights_node(nbytes: float, predecessors: tuple[int, ...]) -> Node:
     )
 
 
-def _prefetched_step(
-    job: DividedWorkload,
-    settings: PassSettings,
-    weight_nbytes: float,
-    max_pieces: int | None,
-) -> Step:
-    """Return the step of stage 3, in which the weights of a piece come while another is
-    computed.
+class _Pieces(NamedTuple):
+    """The pieces into which the layers of a model are put together, in their order."""
 
-    Messages go one after the other. Nothing is sent for a piece without parameters.
+    seconds: dict[str, list[float]]  # s of each piece, by pass: 'forward', 'backward'
+    parameters: list[float]  # number of parameters of each piece
 
-    Args:
-        job: that is divided.
-        settings: how the step is computed.
-        weight_nbytes: bytes of a weight.
-        max_pieces: the most pieces into which blocks are put together; None for each by
-            itself.
+
+def _cut_into_pieces(
+    job: DividedWorkload, settings: PassSettings, max_pieces: int | None
+) -> _Pieces:
+    """Put the blocks of a model together to at most ``max_pieces`` pieces; None leaves
+    each block by itself.
     """
     full_share = np.ones(len(job.layers))
     forward, backward = layer_seconds(
@@ -155,16 +154,39 @@ def _prefetched_step(
         "forward": np.add.reduceat(forward, starts).tolist(),
         "backward": np.add.reduceat(backward, starts).tolist(),
     }
-    passes = [("forward", piece) for piece in range(len(starts))]
-    passes += [("backward", piece) for piece in reversed(range(len(starts)))]
+    return _Pieces(seconds, parameters)
+
+
+def _prefetched_step(
+    job: DividedWorkload,
+    settings: PassSettings,
+    weight_nbytes: float,
+    max_pieces: int | None,
+) -> Step:
+    """Return the step of stage 3: weights of a piece come while another is computed.
+
+    Messages go one after the other. Nothing is sent for a piece without parameters.
+
+    Args:
+        job: that is divided.
+        settings: how the step is computed.
+        weight_nbytes: bytes of a weight.
+        max_pieces: the most pieces into which blocks are put together; None for each by
+            itself.
+    """
+    pieces = _cut_into_pieces(job, settings, max_pieces)
+    parameters = pieces.parameters
+    passes = [("forward", piece) for piece in range(len(parameters))]
+    passes += [("backward", piece) for piece in reversed(range(len(parameters)))]
 
     nodes: list[Node] = []
     computed: list[int] = []  # the node of each pass over a piece
     last_sent: tuple[int, ...] = ()
 
     def gather(index: int) -> tuple[int, ...]:
-        """Add a gathering of the weights for pass ``index``, once the pass two before
-        it is computed; return its node, () if the piece has no weights.
+        """Add the node that gathers the weights for pass ``index``; return its index.
+
+        It waits for the last message and the pass two before. () without weights.
         """
         nonlocal last_sent
         num_weights = parameters[passes[index][1]]
@@ -180,7 +202,9 @@ def _prefetched_step(
         weights = next_weights
         if index + 1 < len(passes):
             next_weights = gather(index + 1)
-        nodes.append(Node(label, (*weights, *computed[-1:]), seconds[label][piece]))
+        nodes.append(
+            Node(label, (*weights, *computed[-1:]), pieces.seconds[label][piece])
+        )
         computed.append(len(nodes) - 1)
         if label == "backward" and parameters[piece]:
             reduce_scatter = Node(

@@ -269,7 +269,7 @@ class StatefulWorker:
     def _fail(self, kind: str, message: str) -> NoReturn:
         """Raise a FailsError with a kind of Python's errors.
 
-        Where ranks have worker processes, PyTorch's words replace ``message``.
+        With more than one worker in a rank, PyTorch's words replace ``message``.
         """
         raise FailsError(f"{kind}: {self._error_prefix.format(kind) or message}")
 

@@ -148,7 +148,7 @@ class MegatronOrder(Order):
         self, size: int, readers: Readers, rank: int, consumed: int
     ) -> Ints64:
         """Return the samples of a rank in the epoch in which its count ``consumed`` of
-        samples of all ranks lies, after those consumed of it.
+        samples of all ranks lies, after the samples that this epoch has consumed.
 
         A last batch that is not full is left out.
         """

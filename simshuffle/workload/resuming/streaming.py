@@ -144,8 +144,8 @@ class ResumedMosaicml(OrderResumptionLaw):
 
 
 def _error_of_key(key: str) -> str:
-    """Return how the library's error begins where the order refuses ``key``; its kind
-    alone for other keys than those of nodes.
+    """Return how the library's error begins where the order refuses ``key``; only the
+    kind of the error if the key is about no nodes.
     """
     if key == "num_canonical_nodes":
         return "ValueError: Either canonical or physical nodes must be evenly divisible"

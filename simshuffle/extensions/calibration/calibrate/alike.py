@@ -58,8 +58,9 @@ def choose_transfers(
     for use_key, use_rows in uses[:-1]:
         findings.notes.append(
             f"{describe_sources(use_rows)}: {operation}s of {describe_transfers(*use_key)} were"
-            f" left out, since those of {describe_transfers(*best_key)} ({list_files(best_rows)})"
-            " measure another bandwidth. Calibrate the file alone to see it."
+            f" left out, since {operation}s of {describe_transfers(*best_key)}"
+            f" ({list_files(best_rows)}) measure another bandwidth. To fit the {operation}s that"
+            " were left out, calibrate their file alone."
         )
     return rows.loc[best_rows.index]
 
@@ -92,7 +93,7 @@ def describe_transfers(nbytes: float, pattern: str) -> str:
 
 
 def binary_size(nbytes: float) -> str:
-    """Write bytes in the largest power of 1024 that divides them, else in B.
+    """Write bytes in the largest of GiB, MiB and KiB that divides them, else in B.
 
     'unknown size' for nan and numbers below 0.
     """
@@ -131,8 +132,8 @@ def choose_hosts(
             f"{hosts:g}" for hosts in rows_by_hosts if hosts != fastest_hosts
         )
         findings.notes.append(
-            f"{operation}s by {ranks} clients: the fastest were on {fastest_hosts:g} hosts; those"
-            f" on {slower_hosts} count for the bandwidth of a host alone."
+            f"{operation}s by {ranks} clients: the fastest runs used {fastest_hosts:g} hosts; runs"
+            f" on {slower_hosts} hosts count only for the bandwidth of a single host."
         )
     return rows.loc[pd.concat(chosen_rows).index] if chosen_rows else rows
 
@@ -142,8 +143,9 @@ def choose_files(
 ) -> pd.DataFrame:
     """Return the rows of mdtest with the smallest files, best in directories of tasks.
 
-    There, servers of metadata bind, and neither bandwidth nor locks. An unknown size
-    counts as the largest. What is left out is noted in ``findings``.
+    They are of one size and one pattern of use, even if no row is in directories of
+    tasks. There, servers of metadata bind, and neither bandwidth nor locks. An unknown
+    size counts as the largest. What is left out is noted in ``findings``.
     """
     uses = list(group_rows(rows.fillna({"nbytes": math.inf}), "nbytes", "algorithm"))
     if len(uses) < 2:
@@ -154,9 +156,9 @@ def choose_files(
     for (nbytes, pattern), use_rows in uses[1:]:
         findings.notes.append(
             f"{describe_sources(use_rows)}: {operation_name} of files of {nbytes:g} B in {pattern}"
-            f" were left out, since those of {chosen_nbytes:g} B in {chosen_pattern}"
-            f" ({list_files(chosen_rows)}) measure another rate. Calibrate the file alone to see"
-            " it."
+            f" was left out, since files of {chosen_nbytes:g} B in {chosen_pattern}"
+            f" ({list_files(chosen_rows)}) measure another rate. To fit what was left out,"
+            " calibrate its file alone."
         )
     return rows.loc[chosen_rows.index]
 
@@ -194,6 +196,6 @@ def note_disagreement(findings: Findings, table: pd.DataFrame) -> None:
             files = list_files(measured[measured["operation"] == operation])
             findings.notes.append(
                 f"{files}: the same {str(operation).replace('_', ' ')} differs by a factor of"
-                f" {factor:.2g} between files, and their mean was taken. If they are of different"
-                " machines, calibrate them one by one."
+                f" {factor:.2g} between these files, and the fit takes their mean. If the files"
+                " come from different machines, calibrate each file on its own."
             )

@@ -156,9 +156,12 @@ def read_pico(source: MeasurementFile) -> Iterator[MeasuredNumber]:
             continue
         systems[cells["system"]] = None
         if len(systems) > 1:
-            remedy = "Keep the lines of one of them."
+            remedy = "Keep the lines of one system."
             raise source.error_in_line(
-                line_number, "must be of one system", ", ".join(systems), remedy
+                line_number,
+                "all lines must be of one system",
+                ", ".join(systems),
+                remedy,
             )
         yield read_pico_row(source, line_number, cells, is_condensed=is_condensed)
 
@@ -219,7 +222,7 @@ def _read_num_hosts(
         InputError: the cell is neither a number nor a grid, or has a side of 0.
     """
     if _GRID.fullmatch(cells[column]) is None:
-        rule = f"{column} must be a number, or like 8x8x8"
+        rule = f"{column} must be a number, or a grid such as 8x8x8"
         raise source.error_in_line(line_number, rule, cells[column], _REMEDY)
     return math.prod(
         source.read_whole(line_number, side, column, minimum=1)
@@ -278,8 +281,8 @@ def read_pico_raw(source: MeasurementFile) -> Iterator[MeasuredNumber]:
             nothing gives at least 2 ranks.
     """
     if (name_parts := _RAW_NAME.fullmatch(source.name)) is None:
-        rule = "must be called COUNT_ALGORITHM_TYPE.csv, as PICO does"
-        raise source.error_in_line(0, rule, source.name, "Give it that name.")
+        rule = "must be called COUNT_ALGORITHM_TYPE.csv, as PICO calls it"
+        raise source.error_in_line(0, rule, source.name, "Give the file that name.")
     times = []
     num_rank_columns = 0
     for line_number, cells in source.csv_records(("highest",)):

@@ -84,7 +84,7 @@ def fit_algorithm(
     findings.add_residuals(rows, law, "s", seconds, factors @ fit.value, used=used)
 
     basis = FitBasis(rows[used], mean_error(seconds[used], fit.fitted), MEASURED_OVER)
-    note = f"{COMPARISON_NOTE}the exchange is simulated message by message"
+    note = f"{COMPARISON_NOTE}simshuffle simulates each message of an exchange"
     name = f"{law}: latency"
     findings.add_parameter(
         basis, "", fit.coefficient(0), Dimension.SECONDS, note, name=name
@@ -127,8 +127,8 @@ def fit_message_cost(rows: pd.DataFrame, used: pd.Series, latency: float) -> Fin
     if not is_used.any():
         return findings
     if len(names := sorted(set(rows["algorithm"]))) > 1:
-        rule = "must be of one linear all-to-all"
-        remedy = "Give the files of one of them."
+        rule = "all files must be of one linear all-to-all"
+        remedy = "Give the files of one algorithm."
         refuse("", rule, ", ".join(names), remedy, "calibrate")
 
     # t - L = (M-1) o + (M-1) n / c: columns of factors are the coefficients o and 1 / c
@@ -145,7 +145,7 @@ def fit_message_cost(rows: pd.DataFrame, used: pd.Series, latency: float) -> Fin
     basis = FitBasis(
         rows[is_used], mean_error(seconds[is_used], fit.fitted), MEASURED_OVER
     )
-    note = f"with a latency of {latency * 1e6:.4g} us"
+    note = f"fitted with a latency of {latency * 1e6:.4g} us"
     if fit.value[0] > 0:
         findings.add_parameter(
             basis, OVERHEAD, fit.coefficient(0), Dimension.SECONDS, note
@@ -154,11 +154,11 @@ def fit_message_cost(rows: pd.DataFrame, used: pd.Series, latency: float) -> Fin
         findings.add_parameter(basis, COPY, fit.inverse(1), Dimension.BANDWIDTH, note)
     else:
         reason = (
-            "all are of one size"
+            "all messages have one size"
             if has_one_size
             else "the times do not grow with the size"
         )
         findings.notes.append(
-            f"{describe_sources(rows)}: {reason}; no bandwidth of copies was fitted."
+            f"{describe_sources(rows)}: {reason}, so the bandwidth of copies was not fitted."
         )
     return findings

@@ -167,7 +167,9 @@ class MeasurementFile:
             if missing or len(set(head)) < len(head):
                 rule = f"the first line must name the columns {', '.join(required)}, each once"
                 remedy = (
-                    f"Add {', '.join(missing)}." if missing else "Rename one of them."
+                    f"Add {', '.join(missing)}."
+                    if missing
+                    else "Give each column its own name."
                 )
                 raise self.error_in_line(1, rule, ",".join(head) or "nothing", remedy)
             for cells in filter(None, reader):
@@ -232,7 +234,9 @@ def read_text(path: Path) -> str:
             raise file_error(path, rule, remedy="Name a file that a benchmark wrote.")
         if (size := path.stat().st_size) > MAX_NBYTES:
             rule = f"must be at most {MAX_NBYTES >> 20} MiB"
-            raise file_error(path, rule, f"{size} B", "Cut out the benchmark's table.")
+            raise file_error(
+                path, rule, f"{size} B", "Keep only the benchmark's table."
+            )
         content = path.read_bytes()
         text = decode(content)
     except OSError as error:
@@ -243,7 +247,7 @@ def read_text(path: Path) -> str:
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
         rule = "must be text in UTF-8 or UTF-16"
-        remedy = "Save it as UTF-8."
+        remedy = "Save the file as UTF-8."
         raise file_error(path, rule, "other bytes", remedy, line) from None
     return clean_text(text)
 
@@ -268,7 +272,7 @@ def read_files(
     names = [Path(path).name for path in paths]
     if repeated_names := sorted({name for name in names if names.count(name) > 1}):
         rule = "files must have different names"
-        refuse("", rule, ", ".join(repeated_names), "Rename one of them.", "calibrate")
+        refuse("", rule, ", ".join(repeated_names), "Rename one file.", "calibrate")
     if not names:
         refuse(
             "", "needs at least one measurement file", "none", "Name one.", "calibrate"

@@ -177,7 +177,9 @@ def read_json(source: MeasurementFile) -> list[IorRun]:
         document = json.loads(source.text)
     except (RecursionError, ValueError) as error:
         line = getattr(error, "lineno", 0)
-        remedy = "Was the run cut short? Run it again, or give what it printed as text."
+        remedy = (
+            "Was the run cut short? Run IOR again, or save the text that it prints."
+        )
         raise source.error_in_line(
             line, f"must be JSON: {error}", remedy=remedy
         ) from None

@@ -345,7 +345,7 @@ class IorRun:
                 if not (rate.is_mean and rate.operation in repeated)
             ]
         if rates and not self.tasks and not source.ranks:
-            rule = "comes before a line 'tasks : N' among the options"
+            rule = "the rate comes before any line 'tasks : N' of the options"
             remedy = "Keep the options in the file, or add --ranks N and --hosts M."
             raise source.error_in_line(rates[0].line, rule, rates[0].operation, remedy)
         from_own_host = self.reads_own_writes(written_paths)
@@ -364,9 +364,9 @@ class IorRun:
             from_own_host = False
             yield Note(
                 source.name,
-                "reads come from hosts that wrote the files, but are at most"
-                f" {MAX_UNCACHED_FACTOR:g} times as fast as the writes, which ended with an fsync:"
-                " they were taken",
+                "the hosts that wrote the files also read them; these reads count, since they are"
+                f" at most {MAX_UNCACHED_FACTOR:g} times as fast as the writes, which ended with an"
+                " fsync",
             )
         for rate in rates:
             pattern = self.describe_pattern(rate.operation)

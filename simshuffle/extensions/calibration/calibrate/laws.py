@@ -30,7 +30,7 @@ from simshuffle.spec.units import Dimension
 
 LATENCY = "cluster.message_passing.latency"
 BANDWIDTH = "cluster.message_passing.stream_bandwidth"
-NO_LATENCY = "the data need no latency; its interval cannot be given"
+NO_LATENCY = "the times fit best with a latency of 0 s, which has no interval"
 NO_BANDWIDTH = (
     "the times do not grow with the size; no bandwidth was"
     " fitted. Measure larger messages."
@@ -89,9 +89,7 @@ def fit_allreduce(rows: pd.DataFrame, used: pd.Series) -> Findings:
         return findings
     tools = list(dict.fromkeys(rows["tool"]))
     if len(tools) > 1:
-        remedy = (
-            "Give the files of one of them; MPI and NCCL reduce at different speeds."
-        )
+        remedy = "Give the files of one tool; MPI and NCCL reduce at different speeds."
         refuse(
             "",
             "allreduce was measured by two tools",
@@ -154,7 +152,7 @@ def fit_ring_side(
     if side is INTER and (intra_steps > 0).any():
         if intra_latency is None:
             note = (
-                "the files cannot tell steps inside a host from those between hosts; both got the"
+                "the files do not tell steps inside a host from steps between hosts; both have the"
                 " same latency"
             )
         else:
@@ -204,7 +202,9 @@ def add_step_latency(
     if error > MISFIT and short_rows["nbytes"].nunique() > 1:
         rows = short_rows
         fit, error = fit_ring_law(rows)
-        reason = "from the shortest messages, since no single bandwidth fits all sizes"
+        reason = (
+            "fitted to the shortest messages, since no single bandwidth fits all sizes"
+        )
         note = join_notes(note, reason)
     if fit.value[0] == 0:
         note = join_notes(note, NO_LATENCY)
@@ -257,7 +257,9 @@ def add_bus_bandwidth(
             findings.add_parameter(
                 basis, side.bandwidth, curve.estimate, Dimension.BANDWIDTH
             )
-            add_single("does not fit all sizes", f"{name}, one for all sizes")
+            add_single(
+                "one bandwidth does not fit all sizes", f"{name}, one for all sizes"
+            )
             sizes, values = zip(*curve.points, strict=True)
             return Curve(sizes, values)
         add_single()
@@ -316,7 +318,9 @@ def fit_point_to_point(latency: pd.DataFrame, stream: pd.DataFrame) -> Findings:
         if fit.value[1] == 0:
             findings.notes.append(f"{describe_sources(rows)}: {NO_BANDWIDTH}")
             continue
-        reason = "of one message at a time; osu_bw was given too, and is of a stream"
+        reason = (
+            "measured with one message at a time; a scenario takes the stream of osu_bw"
+        )
         findings.parameters = [
             replace(parameter, usable=False, note=reason)
             if parameter.key == BANDWIDTH

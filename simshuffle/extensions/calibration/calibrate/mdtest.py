@@ -19,7 +19,7 @@ _OPERATIONS = {"File stat": "file_stat", "File read": "file_read"}
 _LAUNCH_LINE = re.compile(
     r"^\s*mdtest-\S+ was launched with (\d+) total task\(s\) on (\d+) node"
 )
-_TASKS_LINE = re.compile(r"^\s*(\d+) tasks?, \d+ (?:files|directories)")
+_TASKS_LINE = re.compile(r"^\s*(\d+) tasks?, \d+ (?:files?|directories)")
 _COMMAND_LINE = re.compile(r"^\s*Command line(?: used)?\s*:\s*(.*)$")
 SUMMARY = re.compile(
     r"^\s*SUMMARY(?: rate)?(?: \(in ops/sec\))?:?\s*\(of (\d+) iterations?\)"
@@ -36,14 +36,23 @@ OWN_HOST = "opened where created"
 class MdtestRun:
     """The run of mdtest that is being read, and whether its table is open."""
 
-    tasks: int = 0  # processes that took part; 0 if not known
-    nodes: float = math.nan  # hosts that they filled; nan if not known
+    launched_tasks: int = 0  # processes that were launched; 0 if not known
+    launched_nodes: float = math.nan  # hosts that they filled; nan if not known
+    # processes of the next table, fewer than launched in a series (-f, -l, -s); 0 if not known
+    tasks: int = 0
     # bytes of a file; 0 if the command line has no size, nan without a command line
     nbytes: float = math.nan
     # how files are used, for people and to group rows by; '' without a command line
     pattern: str = ""
     iterations: int = 0  # that the open table averages over
     in_table: bool = False  # whether the next line may be a rate
+
+    @property
+    def nodes(self) -> float:
+        """Hosts that the processes of the next table filled; nan if not known, as of
+        fewer processes than were launched.
+        """
+        return self.launched_nodes if self.tasks == self.launched_tasks else math.nan
 
     def take_command(self, text: str) -> None:
         """Set `nbytes` and `pattern` from a command line.
@@ -64,7 +73,8 @@ def read_mdtest(source: MeasurementFile) -> Iterator[MeasuredNumber | Note]:
     """Yield rates of opening files ('File read') and of asking for their attributes
     ('File stat'), and a note if the last row is cut.
 
-    A rate is operations/s of all tasks together, the mean over the iterations. Rows of
+    A rate is operations/s of all tasks together, the mean over the iterations. In a
+    series (-f, -l, -s) each table has the tasks of the line before it. Rows of
     other operations are checked and left out. Operations that were not run have a rate
     of 0, and are left out.
 
@@ -76,11 +86,10 @@ def read_mdtest(source: MeasurementFile) -> Iterator[MeasuredNumber | Note]:
     for line_number, line in source.numbered_lines():
         if launch := _LAUNCH_LINE.match(line):
             tasks = source.read_whole(line_number, launch[1], "tasks", minimum=1)
-            run = MdtestRun(
-                tasks, source.read_whole(line_number, launch[2], "nodes", minimum=1)
-            )
+            nodes = source.read_whole(line_number, launch[2], "nodes", minimum=1)
+            run = MdtestRun(tasks, nodes, tasks)
         elif tasks_line := _TASKS_LINE.match(line):
-            run.tasks = run.tasks or source.read_whole(
+            run.tasks = source.read_whole(
                 line_number, tasks_line[1], "tasks", minimum=1
             )
         elif command := _COMMAND_LINE.match(line):
@@ -145,8 +154,13 @@ def make_row(
     hosts = run.nodes
     if not ranks:
         if not source.ranks:
-            rule = "comes before a line 'mdtest-... was launched with N total task(s) on M node(s)'"
-            remedy = "Keep the head of the output, or add --ranks N and --hosts M."
+            rule = (
+                "the rate comes before any line 'mdtest-... was launched with N total task(s) on M"
+                " node(s)'"
+            )
+            remedy = (
+                "Keep the first lines of the output, or add --ranks N and --hosts M."
+            )
             raise source.error_in_line(line_number, rule, operation, remedy)
         ranks = source.ranks
         hosts = source.hosts

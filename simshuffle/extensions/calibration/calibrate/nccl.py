@@ -20,10 +20,12 @@ from simshuffle.extensions.calibration.calibrate.nccl_table import (
 from simshuffle.extensions.calibration.calibrate.tables import MeasuredNumber, Note
 
 FAILED_REMEDY = "Leave the failed run out."
+# rank that a launcher puts before a line: '3: ', or '[3] ' before a comment
 _LAUNCHER_LABEL = re.compile(r"^\s*(?:\d+:\s|\[\d+\]\s)?\s*(?=#)|^\s*\d+:\s")
 _DEVICE_LINE = re.compile(r"^#\s+Rank\s+(\d+)\s+.*?\bon\s+(\S+)\s+device\b")
 _TEST_START = re.compile(r"^#\s+Collective test starting:\s*(\S+)")
 _PROGRAM_NAME = re.compile(r"(?:^|[\s/'\"])([a-z_]+_perf)\b")
+# a size and a count; or bytes, N, type and operation, as of 2017 and 2018
 _ROW_START = re.compile(r"^\s*-?\d\S*\s+-?\d+\s|^\s*\S+\s+\d+\s+[a-z]\w*\s+\w+\s+-?\d")
 
 
@@ -32,7 +34,8 @@ def read_tables(source: MeasurementFile) -> Iterator[MeasuredNumber | Note]:
 
     Left out are tables of collectives outside `OPERATION_OF_PROGRAM`, a last line that
     is cut, and lines among the rows that are no rows (one note for all). Without a
-    table nothing is yielded.
+    table nothing is yielded. A table that does not say its test is of the program, such
+    as 'all_reduce_perf', that a line outside the tables named last.
 
     Raises:
         InputError: a row lacks cells, its check found wrong values, or a number in it
@@ -77,6 +80,10 @@ def take_comment(tables: list[NcclTable], line: str) -> None:
     of the columns, or the end of the rows. Other comments are ignored.
 
     The head of another run appends a new table once the last one has rows.
+
+    Args:
+        tables: the tables so far, at least one; changed in place.
+        line: the comment, without the label of a launcher.
     """
     words = line[1:].split()
     test = _TEST_START.match(line)
@@ -142,6 +149,15 @@ def make_timing_row(
     source: MeasurementFile, timing: Timing, program: str, ranks: int, hosts: float
 ) -> MeasuredNumber:
     """Return the measured number of one half of a line: out of place or in place.
+
+    A time whose results were not checked ('N/A' as wrong values) counts like any other.
+
+    Args:
+        source: the file.
+        timing: the half of a line, as the file writes it.
+        program: name of the program of nccl-tests, or its path.
+        ranks: processes that took part.
+        hosts: hosts that they filled; nan if not known.
 
     Raises:
         InputError: the check found wrong values, ``program`` is not read, the size is

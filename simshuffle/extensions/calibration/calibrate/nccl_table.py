@@ -9,6 +9,7 @@ github.com/NVIDIA/nccl-tests).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -194,7 +195,7 @@ class NcclTable:
         all_to_all.
         """
         line, cells = next(iter(self.rows.items()))
-        rule = "the file does not name its collective, and several could print this row"
+        rule = "the file does not name its collective, and several collectives print such rows"
         remedy = "Add --collective all_reduce if it was all_reduce_perf, or leave the file out."
         if not reduces:
             remedy = "Add --collective all_to_all if it was alltoall_perf, or leave the file out."
@@ -283,18 +284,21 @@ class NcclTable:
             )
         if len(listed) == 1:
             return "the list of devices has rank 0 alone: it is cut, or the run had no MPI (MPI=1)"
-        return f"the list of devices ends with rank {listed[-1]}, and the bandwidths are of others"
+        return (
+            f"the list of devices ends with rank {listed[-1]}, but the bandwidths are of another"
+            " number"
+        )
 
 
 def parse_bandwidth(text: str) -> float:
-    """Return the bandwidth in a text, in GB/s; 0 if it is no number, or negative.
-
-    The texts 'nan' and 'inf' count as numbers.
+    """Return the bandwidth in a text, in GB/s; 0 if it is no finite number, or
+    negative.
     """
     try:
-        return max(float(text), 0.0)
+        bandwidth = float(text)
     except ValueError:
         return 0.0
+    return max(bandwidth, 0.0) if math.isfinite(bandwidth) else 0.0
 
 
 def is_near(value: float, expected: float) -> bool:

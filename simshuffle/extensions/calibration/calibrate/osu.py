@@ -55,7 +55,10 @@ def read_osu(source: MeasurementFile) -> Iterator[MeasuredNumber | Note]:
                 programs = ", ".join(
                     dict.fromkeys(program for _, program in TEST_OF_TITLE.values())
                 )
-                text = f"the table '{name}' in line {line_number} was left out: read are {programs}"
+                text = (
+                    f"the table '{name}' in line {line_number} was left out: simshuffle reads"
+                    f" {programs}"
+                )
                 yield Note(source.name, text)
         elif line.lstrip().startswith("#"):
             table.num_columns = (
@@ -72,7 +75,10 @@ def read_osu(source: MeasurementFile) -> Iterator[MeasuredNumber | Note]:
                 continue
             yield read_row(source, line_number, line, table)
     if num_foreign_lines:
-        text = f"{num_foreign_lines} lines among the rows were left out: they begin with no size"
+        text = (
+            f"{num_foreign_lines} lines among the rows were left out: they do not begin with a"
+            " size"
+        )
         yield Note(source.name, text)
 
 
@@ -96,7 +102,7 @@ def count_columns(
     if len(names) < 2 or not names[1].lower().endswith(column):
         rule = f"the second column of {table.program} must be in {unit}"
         raise source.error_in_line(
-            line_number, rule, line, "Run it without options on columns."
+            line_number, rule, line, "Run OSU without options that change its columns."
         )
     return len(names)
 

@@ -83,7 +83,7 @@ READERS = {
         csv_head("gpus", "epoch_s"),
         csvs.read_epochs,
         "must have a line for each epoch below the names of the columns",
-        "Add them.",
+        "Add a line for each epoch.",
     ),
     "pico": MeasurementReader(
         csv_head(
@@ -123,10 +123,10 @@ named.
 
 
 REMEDIES_BY_TOOL = {
-    r"^\[RESULT\].*(?:ior|mdtest)": "It is a summary of IO500. Name ior-easy-read.txt and"
+    r"^\[RESULT\].*(?:ior|mdtest)": "The file is a summary of IO500. Name ior-easy-read.txt and"
     " mdtest-hard-read.txt of the same run.",
-    r"\"fio version\"|^\s*(?:READ|WRITE): bw=": "fio is not read: write its bandwidth into the"
-    " scenario, as cluster.ssd.read_bandwidth.",
+    r"\"fio version\"|^\s*(?:READ|WRITE): bw=": "simshuffle does not read output of fio."
+    " Write the bandwidth into the scenario, as cluster.ssd.read_bandwidth.",
 }
 """What to do with output that no reader takes, by what only such output holds."""
 

@@ -40,13 +40,14 @@ MIN_RISE = 1.1
 """A rate that is higher by this factor at the most clients than at fewer ones is still
 rising.
 """
-STILL_RISES = (
-    "the rate still rises at the most clients that were measured: a lower bound"
-)
+STILL_RISES = "a lower bound: the rate still rises at the largest number of clients"
 NO_INTERVAL = (math.nan, math.nan)
-_UNSYNCED_NOTE = "written without -e: what hosts still held in memory counts as written"
+_UNSYNCED_NOTE = (
+    "IOR wrote without -e (fsync): bytes that hosts still held in memory count as"
+    " written"
+)
 _OWN_HOST_NOTE = (
-    "opened on the hosts that created the files (mdtest without"
+    "the hosts that created the files also opened them (mdtest without"
     " -N): their caches may have answered"
 )
 
@@ -151,7 +152,7 @@ def add_bandwidth(
     rate = rows["rate"].to_numpy(float)
     if not math.isfinite(law.slope):
         single_count_note = (
-            "measured at one number of clients only; more of them may reach more"
+            "measured with one number of clients only; more clients may reach more"
         )
         note = join_notes(note, single_count_note)
     if not on_ceiling.any():

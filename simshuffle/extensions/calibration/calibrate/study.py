@@ -95,7 +95,7 @@ def check_options(options: CalibrationOptions) -> None:
     hosts = options.hosts
     if hosts is not None and ranks is not None and hosts > ranks:
         rule = f"must not exceed the {ranks} ranks"
-        problems.append(Problem("--hosts", rule, str(hosts), "Correct one of them."))
+        problems.append(Problem("--hosts", rule, str(hosts), "Correct one of the two."))
     if problems:
         raise InputError(problems, COMMAND_LINE)
 
@@ -148,7 +148,7 @@ class CalibrationCell(PlainCell):
 
     def run(self, tell: Tell) -> Outcome:
         """Read the files and fit the laws; return the tables `STORED`, and the value
-        'notes', a list of sentences: those of the readers first.
+        'notes', a list of sentences in which the readers' notes come first.
 
         Raises:
             InputError: a file is wrong, nothing could be fitted, or several files
@@ -245,7 +245,7 @@ def check_findings(findings: Findings, count: int) -> None:
     ]
     if repeated_keys := sorted({key for key in keys if keys.count(key) > 1}):
         rule = "several files measured the same parameter"
-        remedy = "Calibrate them one by one."
+        remedy = "Calibrate the files one by one."
         refuse("", rule, ", ".join(repeated_keys), remedy, "calibrate")
     if not findings.parameters:
         rule = "; ".join(["nothing could be fitted", *findings.notes])
@@ -372,7 +372,7 @@ def find_faults(result: Result) -> Iterator[Problem]:
         high = table[f"{name}_high"]
         is_wrong |= (low > high) | (low.isna() != high.isna())
     if is_wrong.any():
-        rule = "must have a place for every point, and both ends of intervals and ranges or none"
+        rule = "must have a place for every point of a curve, and both ends of an interval or none"
         yield Problem(
             "parameters.csv", rule, f"row {int(is_wrong.argmax()) + 1}", REMEDY
         )
@@ -400,7 +400,7 @@ def repeat(folder: Path, meta: Meta) -> Request[CalibrationCell]:
         InputError: always; it names the files.
     """
     rule = (
-        "must hold the files that were read, and a calibration has their digests alone"
+        "must hold the measurement files, but a calibration stores only their digests"
     )
     remedy = (
         f"Calibrate {', '.join(meta['measured'])} again, and compare the two folders."

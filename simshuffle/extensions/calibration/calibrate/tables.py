@@ -24,12 +24,14 @@ MEASUREMENTS = Schema(
     {
         "source": text("name of the file, without its folder"),
         "line": count(
-            "line of the file; of a JSON file the number of the result, from 1", 1
+            "line of the file; in a JSON file the number of the result, from 1", 1
         ),
-        "tool": text("that measured", *TOOLS),
-        "operation": text("that was measured", *OPERATIONS),
+        "tool": text("benchmark that measured", *TOOLS),
+        "operation": text("operation that was measured", *OPERATIONS),
         "ranks": count("processes or GPUs that took part; clients of a file system", 1),
-        "hosts": count("hosts that they filled; empty if not known", 1, empty=True),
+        "hosts": count(
+            "hosts that the ranks filled; empty if not known", 1, empty=True
+        ),
         "nbytes": amount(
             "bytes of a message, file or transfer; empty if there is none", empty=True
         ),
@@ -41,17 +43,18 @@ MEASUREMENTS = Schema(
             " measured",
             empty=True,
         ),
-        "count": count("repetitions that the number is the mean or median of", 1),
+        "count": count("repetitions; the row has their mean or median", 1),
         "spread": amount(
-            "standard deviation over them, in the unit of the number; empty if not known",
+            "standard deviation over the repetitions, in the unit of the number; empty if not"
+            " known",
             empty=True,
         ),
-        "model": text("neural network; empty but for epochs"),
-        "epoch": count("number of the epoch; 0 but for epochs"),
-        "batch": count("samples of a rank in an iteration; 0 but for epochs"),
+        "model": text("neural network; empty except for epochs"),
+        "epoch": count("number of the epoch; 0 for other operations"),
+        "batch": count("samples of a rank in an iteration; 0 except for epochs"),
         "algorithm": text(
-            "of an all-to-all, as its tool calls it; of IOR and mdtest how files were used; empty"
-            " if not told"
+            "algorithm of an all-to-all, as its tool calls it; for IOR and mdtest, how they used"
+            " files; empty if not known"
         ),
     }
 )
@@ -60,30 +63,33 @@ _MEASUREMENT_COLUMNS = MEASUREMENTS.columns
 RESIDUALS = Schema(
     {
         "source": _MEASUREMENT_COLUMNS["source"],
-        "line": count("line of the file; 0 for a value drawn from several"),
+        "line": count("line of the file; 0 for a value from several lines"),
         "tool": _MEASUREMENT_COLUMNS["tool"],
         "operation": _MEASUREMENT_COLUMNS["operation"],
-        "law": text("what was fitted"),
+        "law": text("law that was fitted"),
         "ranks": _MEASUREMENT_COLUMNS["ranks"],
         "hosts": count(
-            "as in the measurements, or as the law took them", 1, empty=True
+            "hosts as in the measurements, or as the law counts them", 1, empty=True
         ),
-        "nbytes": amount("as in the measurements; gradients of a model", empty=True),
+        "nbytes": amount(
+            "bytes as in the measurements; for epochs, bytes of the gradients",
+            empty=True,
+        ),
         "model": _MEASUREMENT_COLUMNS["model"],
-        "unit": text("of measured and fitted", *DIMENSIONS),
-        "measured": amount("what was measured"),
-        "fitted": amount("what the law gives"),
+        "unit": text("unit of measured and fitted", *DIMENSIONS),
+        "measured": amount("measured value"),
+        "fitted": amount("value that the law gives"),
         "relative": real("fitted / measured - 1"),
         "used": flag(
-            "whether the row was fitted; others are predicted (--fit-up-to) or were left out"
+            "whether the fit uses the row; other rows are predicted (--fit-up-to) or left out"
         ),
     }
 )
 """A row for each measured value that a law gives."""
 _SPAN_COLUMNS = {
     f"{name}_{end}": amount(
-        f"{end}est {name.replace('_', ' ')}{f' ({dimension.unit})' if dimension else ''} that it"
-        " was measured for; empty if that is no matter",
+        f"{end}est {name.replace('_', ' ')}{f' ({dimension.unit})' if dimension else ''} of"
+        " the measurements; empty if irrelevant",
         empty=True,
     )
     for name, dimension in QUANTITIES.items()
@@ -91,27 +97,31 @@ _SPAN_COLUMNS = {
 }
 PARAMETERS = Schema(
     {
-        "number": count("of the parameter, from 1; the points of a curve share it", 1),
-        "key": text("dotted key of a scenario, or a name for people"),
+        "number": count(
+            "number of the parameter, from 1; the points of a curve share it", 1
+        ),
+        "key": text(
+            "dotted key of a scenario, or a name if no scenario has the parameter"
+        ),
         "place": amount(
             "bytes of a message, or hosts, at a point of a curve; empty for a single value",
             empty=True,
         ),
-        "value": amount("what was fitted, in its unit"),
+        "value": amount("fitted value, in its unit"),
         "low": amount(
-            "lower end of its interval of 95 %; empty if the points are too few",
+            "lower end of the 95 % interval of the value; empty if there are too few points",
             empty=True,
         ),
-        "high": amount("upper end of it", empty=True),
+        "high": amount("upper end of the 95 % interval", empty=True),
         "unit": text(
-            "of value, low and high; empty for a pure number", "", *DIMENSIONS
+            "unit of value, low and high; empty for a pure number", "", *DIMENSIONS
         ),
         **_SPAN_COLUMNS,
         "residual": amount("mean of |fitted / measured - 1| over the rows", empty=True),
-        "rows": count("measurements that it comes from"),
+        "rows": count("measurements that the value comes from"),
         "source": text("files and tool"),
-        "note": text("what a reader must know"),
-        "model": text("the only model that it holds for; empty for all"),
+        "note": text("what a reader must know about the value"),
+        "model": text("the only model that the value holds for; empty for all models"),
         "in_scenario": flag("whether a scenario has the key"),
     }
 )

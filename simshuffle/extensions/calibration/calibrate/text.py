@@ -247,7 +247,7 @@ def parameters_table(
 
 def format_span(name: str, low: float, high: float) -> str:
     """Return a quantity and the span that it had in the measurements, for people, such
-    as 'world size 2 to 64'; one value if both ends read the same.
+    as 'world size 2 to 64'; one value if both ends have equal texts.
     """
     end_texts = dict.fromkeys(format_span_end(name, end) for end in (low, high))
     return f"{name.replace('_', ' ')} {' to '.join(end_texts)}"

@@ -98,11 +98,12 @@ def fit_epoch_log(
     runs = summarize_runs(rows, used, networks, gpus_per_host)
     if runs.empty:
         findings.notes.append(
-            "epoch log: no steady epoch (from the second on); use --epochs all."
+            "epoch log: there is no steady epoch (the second or later); use --epochs all."
         )
         return findings
     findings.notes.append(
-        f"epoch log: {gpus_per_host} GPUs in a host where the log does not say (--gpus-per-host)."
+        f"epoch log: a host has {gpus_per_host} GPUs where the log names no hosts"
+        " (--gpus-per-host)."
     )
     for model, network in networks.items():
         single_gpu_rows = rows[(rows["model"] == model) & (rows["ranks"] == 1) & used]
@@ -116,7 +117,7 @@ def fit_epoch_log(
     for model in networks:
         if not (runs["model"].eq(model) & runs["ranks"].eq(1)).any():
             findings.notes.append(
-                f"{model}: no run on one GPU that is fitted, so no allreduce either."
+                f"{model}: no run on one GPU is fitted, so its allreduce is not fitted either."
             )
     for side, is_inside_host in ((INTRA, True), (INTER, False)):
         fitted_of_side = fitted_runs[(fitted_runs["hosts"] == 1) == is_inside_host]
@@ -145,9 +146,7 @@ def add_step_times(
     for samples (``is_bound``), a note says that the run on one GPU may, too.
     """
     if is_bound:
-        reason = (
-            "all runs on several GPUs wait for samples; the one on one GPU may, too."
-        )
+        reason = "all runs on several GPUs wait for samples; the run on one GPU may wait, too."
         findings.notes.append(f"{network.name}: {reason}")
     name = network.name
     largest_batch = rows["batch"].max()
@@ -173,17 +172,19 @@ def add_step_times(
         )
         if median <= network.update_s:
             reason = (
-                "an iteration takes less than the update of the catalog: no step times."
+                "an iteration takes less than the catalog's update, so no step times are"
+                " fitted."
             )
             findings.notes.append(f"{name}: {reason}")
             continue
+        if batch < largest_batch:
+            continue
         if rows["batch"].nunique() > 1:
             findings.notes.append(
-                f"{name}: several batch sizes on one GPU; the step times are of the largest,"
-                f" {largest_batch}."
+                f"{name}: several batch sizes on one GPU; the step times are those of the"
+                f" largest, {largest_batch}."
             )
-        if batch == largest_batch:
-            add_passes(findings, network, (median, *interval), int(batch), basis)
+        add_passes(findings, network, (median, *interval), int(batch), basis)
 
 
 def add_passes(
@@ -208,7 +209,9 @@ def add_passes(
     """
     key = f"workload.model.accelerators.{network.accelerator}"
     dimension = Dimension.SECONDS
-    note = f"of {readable(iteration[0], dimension)} less the update, split 1:2"
+    note = (
+        f"iteration of {readable(iteration[0], dimension)} minus the update, split 1:2"
+    )
     for name, share in (("forward", 1 / 3), ("backward", 2 / 3)):
         value, low, high = (
             (seconds_of_iteration - network.update_s) * share / batch
@@ -236,8 +239,8 @@ def summarize_runs(
     networks: Mapping[str, TrainedNetwork],
     gpus_per_host: int,
 ) -> pd.DataFrame:
-    """Return a row for each model, batch and number of GPUs: its time, and its bus
-    bandwidth.
+    """Return a row for each model, batch, number of GPUs and number of hosts: its time,
+    and its bus bandwidth.
 
     Column ``best`` has the uncontended time of an iteration (s), ``alone`` that of one
     GPU with the same model and batch, and ``bus`` the bytes 2 (p-1)/p n that a rank
@@ -246,20 +249,20 @@ def summarize_runs(
     ``bound`` says that a run waits for samples: its bandwidth is below
     `MIN_BANDWIDTH_SHARE` of the best fitted run of its side of the ring.
 
-    ``nbytes`` are the gradients. Unless all rows of a run name ``hosts``, these are the
-    GPUs over ``gpus_per_host``, rounded up. Other columns are of a run's first row.
+    ``nbytes`` are the gradients. A row that names no ``hosts`` has its GPUs over
+    ``gpus_per_host``, rounded up. Other columns are of a run's first row.
     """
+    hosts = rows["hosts"].fillna(-(-rows["ranks"] // gpus_per_host))
     records: list[dict[str, Any]] = []
     single_gpu_seconds: dict[tuple[str, int], float] = {}
-    for (model, batch, ranks), run_rows in group_rows(
-        rows.assign(used=used), "model", "batch", "ranks"
+    for (model, batch, ranks, _), run_rows in group_rows(
+        rows.assign(used=used, hosts=hosts), "model", "batch", "ranks", "hosts"
     ):
         fastest_seconds = uncontended_time(run_rows["seconds"].to_numpy(float))
         if ranks == 1:
             single_gpu_seconds[model, batch] = fastest_seconds
         first_row = run_rows.iloc[0]
         nbytes = networks[model].gradient_nbytes
-        names_hosts = bool(run_rows["hosts"].notna().all())
         bus_nbytes = 2 * (ranks - 1) / ranks * nbytes
         single_seconds = single_gpu_seconds.get((model, batch), math.nan)
         has_bandwidth = ranks > 1 and fastest_seconds > single_seconds
@@ -268,9 +271,6 @@ def summarize_runs(
             {
                 **{str(name): value for name, value in first_row.items()},
                 "line": 0,
-                "hosts": float(
-                    first_row["hosts"] if names_hosts else -(-ranks // gpus_per_host)
-                ),
                 "nbytes": nbytes,
                 "best": fastest_seconds,
                 "alone": single_seconds,
@@ -329,7 +329,7 @@ def add_bus_bandwidth(
     if not points:
         return
     error = mean_error(np.concatenate(measured), np.concatenate(predicted))
-    note = "latency and waiting for the slowest rank are inside"
+    note = "includes latency and the wait for the slowest rank"
     sizes, *estimate = zip(*points, strict=True)
     curve_estimate: tuple[Value, Value, Value] = points[0][1:]
     if len(sizes) > 1:  # a curve over the size of the gradients
@@ -350,10 +350,10 @@ def _note_bound_runs(findings: Findings, bound_runs: pd.DataFrame) -> None:
     """Add a note for each run that waits for its samples, and so is not fitted."""
     for _, run in bound_runs.iterrows():
         findings.notes.append(
-            f"{run['model']} on {run['ranks']} GPUs: waits for samples, and is left out of the"
-            " allreduce, which would run at"
+            f"{run['model']} on {run['ranks']} GPUs: the run waits for samples, and the fit of the"
+            " allreduce leaves it out. The allreduce would run at"
             f" {readable(float(run['bus_bandwidth']), Dimension.BANDWIDTH, 3)}, below"
-            f" {MIN_BANDWIDTH_SHARE:.0%} of the log's highest."
+            f" {MIN_BANDWIDTH_SHARE:.0%} of the log's highest bandwidth."
         )
 
 
@@ -405,7 +405,7 @@ def add_open_rate(findings: Findings, runs: pd.DataFrame, rows: pd.DataFrame) ->
     bound_runs = runs[runs["bound"] & (runs["hosts"] > 1)]
     if bound_runs.empty:
         findings.notes.append(
-            "epoch log: no run between hosts waits for samples: no rate of opens."
+            "epoch log: no run between hosts waits for samples, so no rate of opens is fitted."
         )
         return
     rates = bound_runs.assign(
@@ -432,11 +432,11 @@ def add_open_rate(findings: Findings, runs: pd.DataFrame, rows: pd.DataFrame) ->
         (rows["model"] == model) & rows["ranks"].isin(set(flat_runs["ranks"]))
     ]
     error = mean_error(flat_runs["rate"].to_numpy(float), max_rate)
-    note = f"{model}: one file a sample; runs that wait for samples, and more GPUs do not help"
+    note = f"{model}: one file a sample; from runs that wait for samples even with more GPUs"
     name = ""
     if is_lower_bound:
         note = (
-            f"{model}: a lower bound of the rate of opens: it still rises with the GPUs"
+            f"{model}: a lower bound, since the rate of opens still rises with the GPUs"
         )
         name = "rate of samples of runs that wait for them"
     findings.add_parameter(
@@ -463,15 +463,17 @@ def add_jitter(findings: Findings, rows: pd.DataFrame) -> None:
         jitter_rows = iteration_rows if len(iteration_rows) > 2 else model_rows
         estimate = variation(jitter_rows["seconds"].to_numpy(float))
         if not math.isfinite(estimate[0]):
-            findings.notes.append(f"{model}: too few epochs on one GPU for the jitter.")
+            findings.notes.append(
+                f"{model}: too few epochs on one GPU to fit the jitter."
+            )
             continue
         name = note = ""
         if len(iteration_rows) < 3 or single_gpu_rows["model"].nunique() > 1:
             varying = "iterations" if len(iteration_rows) > 2 else "epochs"
             name = f"{model}: variation between {varying}"
             note = (
-                "for comparison only: an epoch averages over its iterations; log each iteration for"
-                " workload.jitter.compute"
+                "for comparison only: an epoch averages over its iterations; log each iteration to"
+                " fit workload.jitter.compute"
             )
         basis = FitBasis(jitter_rows, math.nan, ["local_batch_size"])
         key = "workload.jitter.compute"

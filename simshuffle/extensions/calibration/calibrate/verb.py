@@ -46,7 +46,11 @@ class CalibrationOptions(Options):
     ] = None
     fit_up_to: Annotated[
         int | None,
-        Option("RANKS", "Fit what has at most so many ranks; predict the rest.", low=1),
+        Option(
+            "RANKS",
+            "Fit measurements of at most RANKS ranks; predict the others.",
+            low=1,
+        ),
     ] = None
     epochs: Annotated[
         str,
@@ -66,27 +70,29 @@ class CalibrationOptions(Options):
         ),
     ] = ()
     accelerator: Annotated[
-        str | None, Option("NAME", "Epoch log: key of the step times.")
+        str | None, Option("NAME", "Epoch log: accelerator, the key of the step times.")
     ] = None
     gpus_per_host: Annotated[
-        int, Option("N", "Epoch log without a column hosts: GPUs of a host.", low=1)
+        int,
+        Option("N", "GPUs of a host, for an epoch log without a column hosts.", low=1),
     ] = 4
     ranks: Annotated[
         int | None,
         Option(
             "N",
-            "Ranks, where a file does not say it (OSU, CRAB, a cut list of devices).",
+            "Ranks, for files that do not state them (OSU, CRAB, a cut list of devices).",
             low=2,
         ),
     ] = None
     hosts: Annotated[
-        int | None, Option("N", "Hosts, where a file does not say it.", low=1)
+        int | None, Option("N", "Hosts, for files that do not state them.", low=1)
     ] = None
     collective: Annotated[
         str | None,
         Option(
             "WHICH",
-            "What nccl-tests ran, where a file does not say it: all_reduce or all_to_all.",
+            "Collective that nccl-tests ran, for files that do not name it: all_reduce or"
+            " all_to_all.",
             complete=words("all_reduce", "all_to_all"),
         ),
     ] = None

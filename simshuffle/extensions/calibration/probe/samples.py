@@ -89,7 +89,7 @@ class SampleCosts:
         files_text = (
             "files of the folder"
             if self.files.from_user
-            else "made JPEGs of 500 x 375 pixels"
+            else "JPEGs of 500 x 375 pixels made for the probe"
         )
         source = (
             f"simshuffle {__version__} probe, one core of {platform.node() or 'a host'}"
@@ -107,7 +107,8 @@ class SampleCosts:
         ]
         if comments:
             title = (
-                "Of an exchange, for a scenario that has one and no sweep over several:"
+                "Costs of an exchange, for a scenario that has an exchange and no sweep over"
+                " several:"
             )
             comments.insert(0, title)
         entries = [
@@ -181,7 +182,11 @@ def measure_costs(files: SampleFiles, target: Path, clock: Clock) -> list[Sample
     scale = mean_nbytes / np.array(sizes)  # what grows with a file is of the mean one
     size_facts = [
         ("sample_size.mean", mean_nbytes, f"mean of {len(files.sizes)} files"),
-        ("sample_size.std", float(np.std(files.sizes)), "and the standard deviation"),
+        (
+            "sample_size.std",
+            float(np.std(files.sizes)),
+            "standard deviation over these files",
+        ),
         ("decoded_size.mean", decoded_nbytes, "mean bytes of the decoded values"),
     ]
     costs = [
@@ -191,12 +196,14 @@ def measure_costs(files: SampleFiles, target: Path, clock: Clock) -> list[Sample
         for key, value, description in (size_facts if files.from_user else [])
     ]
     decode_note = "image to RGB, by Pillow" if are_images else "a copy of the bytes"
-    draw_note = f"a rank of {SHUFFLED_RANKS} in a shuffle"
+    draw_note = f"for one of {SHUFFLED_RANKS} ranks of a shuffle"
     write_seconds = scale * (seconds["encode"] + seconds["write"])
     return [
         *costs,
         duration_cost(f"{_DATASET}.decode", scale * seconds["decode"], decode_note),
-        duration_cost(f"{_DATASET}.encode", scale * seconds["encode"], "and back"),
+        duration_cost(
+            f"{_DATASET}.encode", scale * seconds["encode"], "reverse of decode"
+        ),
         duration_cost(
             f"{_SCHEDULE}.read", seconds["read"], "open, read and close a cached file"
         ),
@@ -318,7 +325,10 @@ def import_pillow() -> Any:
     try:
         return importlib.import_module("PIL.Image")
     except ImportError:
-        remedy = "pip install 'simshuffle[train]', or name a folder of files that are no images."
+        remedy = (
+            "Run pip install 'simshuffle[train]', or name a folder of files that are not"
+            " images."
+        )
         refuse_folder("decoding images needs Pillow", "no Pillow", remedy)
 
 
@@ -339,7 +349,7 @@ def read_sample(coder: SampleCoder, path: Path) -> Any:
         coder.encode(sample)
     except _UNREADABLE as error:
         rule = f"must hold files that can be decoded and encoded ({error})"
-        refuse_folder(rule, str(path), "Leave it out.")
+        refuse_folder(rule, str(path), "Leave that file out.")
     return sample
 
 
@@ -355,7 +365,9 @@ def choose_files(folder: Path) -> SampleFiles:
     """
     if not folder.is_dir():
         refuse_folder(
-            "must be a folder of files", str(folder), "Name that of your data set."
+            "must be a folder of files",
+            str(folder),
+            "Name the folder of your data set.",
         )
     nbytes_of_path = [
         (path, path.stat().st_size)

@@ -86,7 +86,7 @@ def probe_storage(
         size = readable(nbytes, Dimension.NBYTES, 3)
         refuse("--limit", rule, size, "For example 1GB.", _SOURCE)
     if not folder.is_dir():
-        remedy = "Name one on the file system to be measured."
+        remedy = "Name a folder on the file system to be measured."
         refuse_folder("must be a folder", str(folder), remedy)
     free_nbytes = shutil.disk_usage(folder).free
     if free_nbytes < 2 * nbytes:
@@ -263,8 +263,8 @@ def read_small_file(path: Path) -> int:
 
 
 def read_block(block: tuple[Path, int]) -> int:
-    """Open a file, read a block of it, and drop the block from the page cache; return
-    the bytes that were read.
+    """Open a file, read a block, and drop this block from the page cache; return the
+    bytes that were read.
 
     Args:
         block: path of the file, and offset of the block.

@@ -46,7 +46,7 @@ class StorageRates:
             f" {num_small_files} files of 4 KiB and one of"
             f" {readable(nbytes, Dimension.NBYTES, 3)}, medians"
             f" of {len(self.open_rates[READERS[0]])} rounds with"
-            f" {', '.join(map(str, self.open_rates))} readers, out of the page cache"
+            f" {', '.join(map(str, self.open_rates))} readers, past the page cache"
         )
         create_rate = readable(self.create_rate, Dimension.FREQUENCY, 3)
         comments = [
@@ -54,11 +54,11 @@ class StorageRates:
         ]
         if self.device_share is not None and self.device_share < MIN_DEVICE_SHARE:
             comments.append(
-                f"Beware: of what was read {self.device_share:.0%} came from a device, the rest"
-                " from a cache or from memory."
+                f"Beware: only {self.device_share:.0%} of the bytes read came from a device, the"
+                " rest from a cache or from memory."
             )
         comments.append(
-            "Caches of servers and devices may have answered: all was written just now."
+            "Caches of servers and devices may have answered: the probe had just written the files."
         )
         return fragment_text(source, self.list_entries(), comments)
 
@@ -85,7 +85,7 @@ class StorageRates:
             FragmentEntry(
                 f"{key}.write_bandwidth",
                 readable(self.write_bandwidth, Dimension.BANDWIDTH),
-                "of one writer, synchronised",
+                "one writer, synchronised",
             ),
         ]
         if not self.is_shared:
@@ -140,8 +140,8 @@ class StorageRates:
             float(np.median(rounds)) for rounds in rates.values()
         ]
         if last_rate > 1.1 * previous_rate:
-            return f"{note}; it still rises, so a lower bound"
-        return f"{note}; of one host, so a lower bound" if self.is_shared else note
+            return f"{note}; a lower bound, since the rate still rises"
+        return f"{note}; a lower bound, since one host read" if self.is_shared else note
 
 
 def best_readers(rates: Mapping[int, Sequence[float]]) -> int:

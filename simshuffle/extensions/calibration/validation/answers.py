@@ -203,8 +203,8 @@ def take_number(
     except ValueError:
         value = 0.0
     if value <= 0:
-        rule = f"must say {key}, above 0"
-        remedy = f"Add for example {example}."
+        rule = f"must have {key}=NUMBER, above 0"
+        remedy = f"Add {key}, for example {example}."
         raise InputError(Problem("values", rule, repr(text), remedy))
     return value
 

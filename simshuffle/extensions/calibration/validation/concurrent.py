@@ -74,7 +74,9 @@ class ConcurrentEpochs:
     def quantity(self, name: str) -> float:
         """Raise an InputError: only a single job has a quantity (`epoch_quantity`)."""
         raise InputError(
-            Problem("quantity", "must be that of a job", repr(name), "Name a job.")
+            Problem(
+                "quantity", "must be the quantity of one job", repr(name), "Name a job."
+            )
         )
 
 
@@ -104,9 +106,9 @@ def read_jobs(log: str, first_start: str, last_start: str) -> list[LoggedJob]:
                 key = record["job_start"], record["model"], record["gpus"]
                 records_by_job.setdefault(key, []).append(record)
     if not records_by_job:
-        rule = f"must name a time in which jobs of {log} started"
+        rule = f"must name a span of time in which jobs of {log} started"
         raise InputError(
-            Problem("values", rule, f"{first_start} to {last_start}", "Widen it.")
+            Problem("values", rule, f"{first_start} to {last_start}", "Widen the span.")
         )
     first_time = parse_time(min(records_by_job)[0])
     return [
@@ -254,7 +256,7 @@ def epoch_quantity(name: str, epoch_seconds: Sequence[float]) -> float:
     if epoch.isdecimal() and 1 <= int(epoch) <= len(epoch_seconds):
         return epoch_seconds[int(epoch) - 1]
     rule = f"must be mean epoch, steady epoch, first epoch or epoch 1 to {len(epoch_seconds)}"
-    remedy = "Choose one of them; a steady epoch needs a second one."
+    remedy = "Choose one of these; a steady epoch needs two epochs."
     raise InputError(Problem("quantity", rule, repr(name), remedy))
 
 
@@ -273,7 +275,7 @@ def steady_epochs(epoch_seconds: Sequence[float]) -> list[float]:
 
 def choose_jobs(values: Mapping[str, str]) -> tuple[dict[str, str], list[LoggedJob]]:
     """Return the values to set in the scenario, and the jobs that 'log', 'from' and
-    'to' choose, with those of 'cached' marked.
+    'to' choose, with the jobs that 'cached' names marked.
 
     Raises:
         InputError: a value is missing, no job started then, or a cached job is not
@@ -281,7 +283,9 @@ def choose_jobs(values: Mapping[str, str]) -> tuple[dict[str, str], list[LoggedJ
     """
     missing = [name for name in ("log", "from", "to") if name not in values]
     if missing:
-        rule = "must name the log, and from when to when jobs started"
+        rule = (
+            "must have log, and from and to, the span of time in which its jobs started"
+        )
         raise InputError(
             Problem("values", rule, f"no {', '.join(missing)}", "Add them.")
         )
@@ -295,7 +299,7 @@ def choose_jobs(values: Mapping[str, str]) -> tuple[dict[str, str], list[LoggedJ
     logged_jobs = read_jobs(log, scenario_values.pop("from"), scenario_values.pop("to"))
     unknown = sorted(cached_names - {job.name for job in logged_jobs})
     if unknown:
-        rule = "must name jobs of the log that are cached"
+        rule = "cached must name jobs of the log"
         value = f"cached={', '.join(unknown)}"
         remedy = f"Choose from {', '.join(job.name for job in logged_jobs)}."
         raise InputError(Problem("values", rule, value, remedy))

@@ -59,9 +59,9 @@ def emulate_accelerators(
         )
     count = int(take_number(scenario_values, "accelerators=2", int))
     if count % hosts:
-        rule = f"must be as many on each of {hosts} hosts"
+        rule = f"must put equally many accelerators on each of {hosts} hosts"
         raise InputError(
-            Problem("values", rule, f"accelerators={count}", "Change one of them.")
+            Problem("values", rule, f"accelerators={count}", "Change one number.")
         )
     pausing_share = utilisation(scenario, scenario_values, hosts, count // hosts)
     if quantity == "utilisation":

@@ -22,30 +22,32 @@ from simshuffle.study.schema import Schema, amount, text
 ROW_KEY = ("set", "case", "quantity")
 ENTRIES = Schema(
     {
-        "by": text("who or what predicts it"),
+        "by": text("who or what made the prediction"),
         "set": text("the row's set, case and quantity, as in the table of predictions"),
         "case": text("see set"),
         "quantity": text("see set"),
-        "predicted": amount("what it predicts, in the row's unit"),
+        "predicted": amount("the prediction, in the row's unit"),
         "interval_low": amount(
-            "where its 90 % interval begins; may be empty", empty=True
+            "lower end of the 90 % interval of the prediction; may be empty", empty=True
         ),
-        "interval_high": amount("where that ends", empty=True),
+        "interval_high": amount("upper end of the 90 % interval", empty=True),
     },
     key=("by", *ROW_KEY),
 )
 """A row for each prediction of others."""
 BESIDE = Schema(
     {
-        "by": text("who or what predicts"),
+        "by": text("who or what made the predictions"),
         "set": text("group of rows"),
-        "rows": amount("how many rows of it are predicted so, and measured"),
+        "rows": amount("number of measured rows of the set that the entry predicts"),
         "median_error": amount("median of |predicted / measured - 1|"),
         "coverage": amount("share of measured values in the 90 % interval", empty=True),
-        "interval_score": amount("mean interval score, as of the summary", empty=True),
+        "interval_score": amount("mean interval score, as in the summary", empty=True),
         "our_median_error": amount("median error of simshuffle on the same rows"),
-        "our_coverage": amount("its coverage on them", empty=True),
-        "our_interval_score": amount("its interval score on them", empty=True),
+        "our_coverage": amount("coverage of simshuffle on the same rows", empty=True),
+        "our_interval_score": amount(
+            "interval score of simshuffle on the same rows", empty=True
+        ),
     }
 )
 """A row for each entry and set."""
@@ -83,7 +85,10 @@ def read_entries(paths: Sequence[Path], rows: Sequence[ValidationRow]) -> pd.Dat
                         rule = f"must not repeat {', '.join(ENTRIES.key)}"
                         faults = [
                             Problem(
-                                location, rule, ", ".join(key), "Take one of them out."
+                                location,
+                                rule,
+                                ", ".join(key),
+                                "Take one of the two out.",
                             )
                         ]
                     problems += faults
@@ -124,7 +129,7 @@ def read_records(
         location = f"{name}:{table.line_num}"
         if None in record or None in record.values():
             rule = "must have as many fields as the header"
-            remedy = "Put texts in quotes."
+            remedy = "Put texts with commas in quotes."
             raise InputError(Problem(location, rule, "more or fewer", remedy))
         yield location, {column: record[column].strip() for column in ENTRIES.columns}
 
@@ -151,13 +156,16 @@ def find_faults(
         )
         yield Problem(location, "no such row", ", ".join(key), remedy)
     elif use_of_row[key] != "predict":
-        remedy = "Take it out: only predicted rows are compared."
+        remedy = "Take the entry out: entries are compared on predicted rows only."
         yield Problem(
             location, "must be a row with use predict", f"use {use_of_row[key]}", remedy
         )
     if not record["by"]:
         yield Problem(
-            f"{location} by", "must not be empty", "nothing", "Name what predicts it."
+            f"{location} by",
+            "must not be empty",
+            "nothing",
+            "Name who or what predicts.",
         )
     interval_texts = [record[name] for name in ("interval_low", "interval_high")]
     number_texts = {"predicted": record["predicted"]}
@@ -170,7 +178,7 @@ def find_faults(
     for name, number in numbers.items():
         if number is None:
             rule = "must be a number greater than 0"
-            remedy = "Write it in the row's unit."
+            remedy = "Write the number in the row's unit."
             yield Problem(f"{location} {name}", rule, repr(number_texts[name]), remedy)
     low = numbers.get("interval_low")
     high = numbers.get("interval_high")

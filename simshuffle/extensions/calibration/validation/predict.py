@@ -208,7 +208,7 @@ def tasks_of_variant(row: ValidationRow, spread_values: str) -> tuple[Task, ...]
         sides = row.values.split("|")
         kind = "run"
         if len(sides) != 2:
-            rule = "of a ratio are two lists with | between them"
+            rule = "must be two lists with | between them, for a ratio"
             raise row_error(
                 row, Problem("values", rule, repr(row.values), "Write A|B.")
             )
@@ -218,8 +218,8 @@ def tasks_of_variant(row: ValidationRow, spread_values: str) -> tuple[Task, ...]
 
 
 def values_without_job(values: str, spread_values: str) -> dict[str, str]:
-    """Return the values of a row of concurrent jobs, by key, but 'job'; those of the
-    spread replace others.
+    """Return the values of a row of concurrent jobs, by key, without 'job'; a value of
+    the spread replaces the row's value.
     """
     all_values = parse_assignments(values) | parse_assignments(spread_values)
     return {key: value for key, value in all_values.items() if key != "job"}

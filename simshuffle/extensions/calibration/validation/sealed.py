@@ -81,7 +81,7 @@ def check_rows(rows: Iterable[ValidationRow]) -> None:
     keys = [(row.set, row.case, row.quantity) for row in rows if row.use == "predict"]
     if not keys:
         rule = "must have rows to predict"
-        remedy = "Write use predict in the rows."
+        remedy = "Write use predict in the rows to be sealed."
         refuse("--seal", rule, "none", remedy, "command line")
     if repeated_keys := [
         ", ".join(key) for key in dict.fromkeys(keys) if keys.count(key) > 1
@@ -91,7 +91,7 @@ def check_rows(rows: Iterable[ValidationRow]) -> None:
             "--seal",
             rule,
             list_first(repeated_keys),
-            "Name the cases apart.",
+            "Give each case its own name.",
             "command line",
         )
 
@@ -112,10 +112,10 @@ def check_path(path: Path, *, replace: bool) -> None:
                 or not path.is_file()
                 or FORMAT not in path.read_text("utf-8")
             ):
-                raise FileExistsError(0, "something else is there")
+                raise FileExistsError(0, "another file or folder is there")
             if not replace:
                 raise FileExistsError(
-                    0, "sealed predictions are there; --force replaces them"
+                    0, "the file holds sealed predictions; --force replaces them"
                 )
         with room_for(path, path.parent):
             pass
@@ -290,7 +290,7 @@ def measured_rows(
         measured_row = row_of_key.get(key)
         if measured_row and measured_row.unit != texts["unit"]:
             rule = f"must have the unit {texts['unit']!r}"
-            remedy = "Convert what was measured."
+            remedy = "Convert the measured value to that unit."
             problems.append(
                 Problem(", ".join(key), rule, repr(measured_row.unit), remedy)
             )

@@ -30,23 +30,24 @@ from simshuffle.study.schema import Schema, amount, flag, real, text
 COLUMNS = {
     "set": "the group of rows that are judged together",
     "case": "what was measured, for a reader",
-    "quantity": "which quantity",
-    "unit": "its SI unit; 1 for a ratio",
+    "quantity": "the quantity that was measured",
+    "unit": "SI unit of the quantity; 1 for a ratio",
     "measured": "the measured value; empty where none was published",
-    "low": "the smallest value measured; empty if one was published only",
-    "high": "the largest value measured; empty if one was published only",
+    "low": "the smallest value measured; empty if only one was published",
+    "high": "the largest value measured; empty if only one was published",
     "use": (
-        "fit: a parameter was fitted on it; predict: none was; none: it cannot be predicted, see"
-        " reason"
+        "fit: a parameter was fitted to this row; predict: no parameter was; none: the row cannot"
+        " be predicted, see reason"
     ),
     "kind": (
-        "how it is predicted: run, ratio, concurrent, allreduce, alltoall, read, emulated, oracle"
+        "how the row is predicted: run, ratio, concurrent, allreduce, alltoall, read, emulated,"
+        " oracle"
         " or testbed"
     ),
     "scenario": "the scenario that is simulated, by its name below scenarios/",
-    "values": "what is set in it: KEY=VALUE, separated by ;",
-    "spread": "inputs that nobody knows: KEY=FROM..TO, separated by ;",
-    "reason": "of fit: what it fixed; of none: why; else a remark",
+    "values": "what is set in the scenario: KEY=VALUE, separated by ;",
+    "spread": "unknown inputs of the scenario: KEY=FROM..TO, separated by ;",
+    "reason": "for fit, what the row fixed; for none, why; else a remark",
     "source": "where the measured value is published",
 }
 USES = ("fit", "predict", "none")
@@ -155,7 +156,7 @@ def find_faults(
     for name in NUMBERS:
         if record[name].strip() and not parse_positive(record[name]):
             rule = "must be a number greater than 0, or empty"
-            remedy = "Write it in SI units, without the unit."
+            remedy = "Write the number in SI units, without the unit."
             yield Problem(f"{location} {name}", rule, repr(record[name]), remedy)
     use = record["use"]
     kind = record["kind"]
@@ -173,11 +174,12 @@ def find_faults(
     if use in {"fit", "predict"} and not (
         is_measured_later or parse_positive(record["measured"])
     ):
-        remedy = (
-            "Add it, or write use none and a reason. Only --seal predicts without it."
-        )
+        remedy = "Add the value, or write use none and a reason. Only --seal does without it."
         yield Problem(
-            f"{location} measured", "is needed to compare with", "nothing", remedy
+            f"{location} measured",
+            "is needed to compare the prediction with",
+            "nothing",
+            remedy,
         )
     for name in (
         "set",
@@ -187,7 +189,7 @@ def find_faults(
         *["reason"] * (use in {"fit", "none"}),
     ):
         if not record[name].strip():
-            remedy = f"{COLUMNS[name].capitalize()}."
+            remedy = f"Write {COLUMNS[name]}."
             yield Problem(f"{location} {name}", "must not be empty", "nothing", remedy)
 
 
@@ -222,7 +224,7 @@ def parse_assignments(text: str) -> dict[str, str]:
     for part in filter(None, (piece.strip() for piece in text.split(";"))):
         key, equals, value = part.partition("=")
         if not equals or not key.strip() or not value.strip():
-            rule = "are written KEY=VALUE, separated by ;"
+            rule = "must be written KEY=VALUE, separated by ;"
             example = "world_size=64;epochs=2"
             raise InputError(
                 Problem("values", rule, repr(part), f"For example {example}.")
@@ -247,7 +249,7 @@ def spread_ends(spread: str) -> list[str]:
     for key, value in parse_assignments(spread).items():
         first, dots, last = value.partition("..")
         if not dots or not first.strip() or not last.strip():
-            rule = "is written KEY=FROM..TO, separated by ;"
+            rule = "must be written KEY=FROM..TO, separated by ;"
             remedy = "For example seed=1..2."
             raise InputError(Problem("spread", rule, f"{key}={value}", remedy))
         low.append(f"{key}={first.strip()}")
@@ -264,19 +266,24 @@ SCHEMA = Schema(
             for name in ("set", "case", "quantity", "unit", "use")
         },
         **{name: real(COLUMNS[name], empty=True) for name in NUMBERS},
-        "predicted": real("what the simulator says; empty where it cannot", empty=True),
-        "predicted_low": real(
-            "the least it says over what nobody knows: spread and traffic", empty=True
+        "predicted": real(
+            "value that simshuffle predicts; empty where it cannot", empty=True
         ),
-        "predicted_high": real("the most it says over them", empty=True),
-        "traffic": amount("by which share the traffic of others may lengthen the time"),
+        "predicted_low": real(
+            "smallest prediction over the unknown inputs: spread and traffic",
+            empty=True,
+        ),
+        "predicted_high": real(
+            "largest prediction over the unknown inputs", empty=True
+        ),
+        "traffic": amount("share by which traffic of other jobs may lengthen the time"),
         "error": real("predicted / measured - 1", empty=True),
         "inside": flag("whether the measured range and the predicted one overlap"),
         "interval_low": real(
-            "where the 90 % interval of the prediction begins, from the errors of other sets",
+            "lower end of the prediction's 90 % interval, from the errors of other sets",
             empty=True,
         ),
-        "interval_high": real("where it ends", empty=True),
+        "interval_high": real("upper end of the 90 % interval", empty=True),
         **{
             name: text(COLUMNS[name])
             for name in ("kind", "scenario", "values", "spread", "reason", "source")
@@ -289,14 +296,14 @@ SUMMARY = Schema(
     {
         "set": text("group of rows"),
         "use": text(
-            "fit: a parameter was fitted on these rows; predict: none was; none: they cannot be"
-            " predicted"
+            "fit: a parameter was fitted to these rows; predict: no parameter was; none: the rows"
+            " cannot be predicted"
         ),
-        "rows": amount("their number"),
+        "rows": amount("number of rows"),
         "mean_error": amount("mean of |predicted / measured - 1|", empty=True),
-        "median_error": amount("median of the same", empty=True),
-        "worst_error": amount("largest of the same", empty=True),
-        "worst_case": text("where that is"),
+        "median_error": amount("median of |predicted / measured - 1|", empty=True),
+        "worst_error": amount("largest |predicted / measured - 1|", empty=True),
+        "worst_case": text("case with the largest error"),
         "inside": amount(
             "share of the rows whose measured and predicted ranges overlap", empty=True
         ),
@@ -305,12 +312,12 @@ SUMMARY = Schema(
             empty=True,
         ),
         "interval_score": amount(
-            "mean interval score of the 90 % intervals, of natural logarithms (Gneiting and"
-            " Raftery 2007, Eq. 43): width, and 20 times the distance outside; small is good",
+            "mean interval score of the 90 % intervals, in natural logarithms (Gneiting and"
+            " Raftery 2007, Eq. 43): width plus 20 times the distance outside; small is good",
             empty=True,
         ),
         "naive_score": amount(
-            "the same of the predictions times and over 1 + their mean error",
+            "interval score of the predictions times and over 1 + their mean error",
             empty=True,
         ),
     }

@@ -85,10 +85,15 @@ def check_shape(shape: NamespaceShape) -> NamespaceShape:
         (
             1 <= spines <= per_leaf,
             "--spines",
-            "must be from 1 to the hosts of a leaf",
+            "must be from 1 to the number of hosts of a leaf",
             spines,
         ),
-        (hosts <= MAX_HOSTS, "--leaves", f"at most {MAX_HOSTS} hosts in all", hosts),
+        (
+            hosts <= MAX_HOSTS,
+            "--leaves",
+            f"there must be at most {MAX_HOSTS} hosts in all",
+            hosts,
+        ),
         (
             RATE_LIMITS[0] <= shape.rate <= RATE_LIMITS[1],
             "--rate",

@@ -221,8 +221,8 @@ def plan_partial_shuffle(shape: NamespaceShape, seed: int) -> ExchangePlan:
 
 
 def plan_with_one_partner(shape: NamespaceShape, seed: int) -> ExchangePlan:
-    """Plan the exchange of `MESSAGES` samples a host with one partner: that of
-    `random_pairs` with the same seed. A host without a partner keeps its samples.
+    """Plan the exchange of `MESSAGES` samples a host with one partner, drawn by
+    `random_pairs` with ``seed``. A host without a partner keeps its samples.
     """
     plan = plan_partial_shuffle(shape, seed)
     pairs = random_pairs(shape, 1, seed)

@@ -176,7 +176,7 @@ def score_text(results: pd.DataFrame) -> str:
     return (
         f"{counts['covered']} of {counts['scored']} measured values"
         f" ({format_percent(counts['covered'] / counts['scored'])}) lie in the 90 % interval of"
-        " their prediction. Its score is better than the naive one in"
+        " their prediction. The score of the intervals is better than the naive one in"
         f" {counts['sets_better_than_naive']} of {counts['scored_sets']} sets."
     )
 
@@ -202,14 +202,14 @@ def coverage_text(results: pd.DataFrame) -> str:
         return ""
     text = (
         f"Of {counts['rows']} predicted rows {counts['inside']} lie within their interval (the"
-        f" measured and the predicted range overlap). {counts['intervals']} have an interval and"
-        f" not one number, of which {counts['inside_intervals']} lie within it."
+        f" measured and the predicted range overlap). {counts['intervals']} have an interval"
+        f" rather than one number; {counts['inside_intervals']} of these lie within it."
     )
     max_traffic = results["traffic"].max()
     if max_traffic > 0:
         text += (
-            f" For runs of more than one rack of ABCI, the traffic of others may add up to"
-            f" {100 * max_traffic:.0f} % to the time: so much longer the same configurations took"
+            f" For runs of more than one rack of ABCI, the traffic of other jobs may add up to"
+            f" {100 * max_traffic:.0f} % to the time. The same configurations took that much longer"
             " when they were measured again (ParaDL's report against its logs)."
         )
     return text

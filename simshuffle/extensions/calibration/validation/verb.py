@@ -27,7 +27,7 @@ class ValidationOptions(CellOptions):
         tuple[str, ...],
         Option(
             "SET",
-            "A set of rows. Default: all.",
+            "Validate this set of rows. Default: all sets.",
             many=True,
             complete=words(
                 place="simshuffle.extensions.calibration.validation.study:shipped_sets"
@@ -38,7 +38,7 @@ class ValidationOptions(CellOptions):
         Path | None,
         Option(
             "FOLDER",
-            "Folder of CSV files; the default is what comes with simshuffle.",
+            "Folder of CSV files of measured values. Default: the files that come with simshuffle.",
             flag="--from",
         ),
     ] = None
@@ -47,15 +47,15 @@ class ValidationOptions(CellOptions):
         Option(
             "FILE",
             "Also write the predictions, their intervals, versions, date and digest to this file,"
-            " without what was measured; rows may have no measured value yet.",
+            " without measured values. The rows may have no measured value yet.",
         ),
     ] = None
     open: Annotated[
         Path | None,
         Option(
             "FILE",
-            "Compare the predictions that were sealed in this file, in place of new ones, with"
-            " what the CSV files measured since.",
+            "Compare the predictions that were sealed in this file, in place of new ones, with the"
+            " measured values in the CSV files.",
         ),
     ] = None
     entry: Annotated[
@@ -63,7 +63,8 @@ class ValidationOptions(CellOptions):
         Option(
             "FILE",
             "A CSV file of what another program predicts: by, set, case, quantity, predicted,"
-            " interval_low, interval_high. It is scored beside simshuffle on the same rows.",
+            " interval_low, interval_high. Its predictions are scored beside simshuffle on the"
+            " same rows.",
             many=True,
         ),
     ] = ()

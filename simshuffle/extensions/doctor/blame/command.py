@@ -37,10 +37,11 @@ def blame(
     ],
     run: Annotated[
         str | None,
-        Option("NAME", "Of a result, this run alone; the default is all of them."),
+        Option("NAME", "Only this run of the result; the default is all runs."),
     ] = None,
     epoch: Annotated[
-        int | None, Option("N", "Of a result, this epoch; the default is the last one.")
+        int | None,
+        Option("N", "This epoch of the result; the default is the last one."),
     ] = None,
     json: AsJson = False,
     to: To = None,
@@ -66,7 +67,7 @@ def blame(
 
         for flag, value in (("--run", run), ("--epoch", epoch)):
             if value is not None:
-                rule = "is for results alone, a trace has none"
+                rule = "is for results only, not for a trace"
                 remedy = "Leave it out."
                 refuse(flag, rule, str(value), remedy, COMMAND_LINE)
         replayed = blame_trace(read_trace(trace), str(trace))

@@ -153,8 +153,11 @@ class _DependencyBuilder:
         computation = f"{direction}-compute"
         computing = self._index_of.get((stage, computation, repetition))
         if computing is None:
-            rule = f"must have a {computation} for each {kind}; several parts of a model in a stage"
-            self._refuse_transfer(operation, f"{rule} are not known")
+            rule = (
+                f"must have a {computation} for each {kind};"
+                " a stage with several parts of a model is not supported"
+            )
+            self._refuse_transfer(operation, rule)
         if repetition:
             self.dependencies[operation].add(
                 self._index_of[stage, kind, repetition - 1]
@@ -172,7 +175,13 @@ class _DependencyBuilder:
         """Refuse a send or a receive that breaks ``rule``."""
         stage, kind, repetition = self._trace.operations[operation]
         value = f"{kind} {repetition + 1} of stage {self._trace.stages[stage]}"
-        refuse("kind", rule, value, "Leave out what passes nothing.", self._source)
+        refuse(
+            "kind",
+            rule,
+            value,
+            "Leave out operations that pass nothing on.",
+            self._source,
+        )
 
     def find_groups(self) -> Iterator[tuple[tuple[int, ...], bool]]:
         """Yield groups of operations of a pipeline that end together, each operation in
@@ -189,7 +198,7 @@ class _DependencyBuilder:
                 peer_kind, offset = PEERS[kind] if kind in PEERS else receivers[kind]
                 peer = self._index_of.get((stage + offset, peer_kind, repetition))
                 if peer is None:
-                    rule = f"every {kind} must have its {peer_kind} in the stage beside"
+                    rule = f"every {kind} must have its {peer_kind} in the neighbouring stage"
                     self._refuse_transfer(index, rule)
                 if kind in PEERS:
                     yield (index, peer), False

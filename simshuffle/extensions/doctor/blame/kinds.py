@@ -33,7 +33,7 @@ class Role(Enum):
 
 
 def _words(text: str) -> frozenset[str]:
-    """Return the words of a text."""
+    """Return the words of a text that spaces divide."""
     return frozenset(text.split())
 
 
@@ -147,8 +147,10 @@ def classify(name: str) -> tuple[str, Role] | None:
     """Return what a kind is called here and its role; None where its name says neither.
 
     Whole names of `KNOWN_KINDS` go first, then sends and receives, collectives, passes,
-    and other words of what a rank does alone. Waiting alone says nothing. A kind keeps
-    its name, in lower case with dashes, unless it is known or a send or receive.
+    and other words of what a rank does alone. A name with a word of `WAITING` says
+    nothing, even beside words of passes or of own work, unless it is known, names a
+    transfer or a collective, or has one of `DATA_WORDS`. A kind keeps its name, in lower
+    case with dashes, unless it is known or a send or receive.
     """
     normalized_name = name.strip().lower().replace("_", "-")
     words = split_name(name)
@@ -205,10 +207,10 @@ def classify_all(names: Sequence[str], source: str) -> dict[str, tuple[str, Role
         name for name, kind_and_role in classes.items() if kind_and_role is None
     ]:
         rule = (
-            "must say who waits in it: forward, backward, optimizer, loss, data, copy or a name"
-            " with -compute, which a rank does alone; all-reduce, all-gather, reduce-scatter,"
-            " all-to-all, broadcast, barrier, as PyTorch, Megatron, DeepSpeed or NCCL write them,"
-            " which ranks do together; forward-send, forward-recv, backward-send, backward-recv"
+            "must name what a rank does alone (forward, backward, optimizer, loss, data, copy or"
+            " a name with -compute), what ranks do together (all-reduce, all-gather,"
+            " reduce-scatter, all-to-all, broadcast or barrier, as PyTorch, Megatron, DeepSpeed or"
+            " NCCL write them), or forward-send, forward-recv, backward-send, backward-recv"
         )
         refuse("kind", rule, list_first(unknown), _remedy(unknown[0]), source)
     return {
@@ -224,7 +226,7 @@ def _remedy(name: str) -> str:
     if words & (SENDS | RECEIVES | SEND_RECEIVES):
         return f"Split {name} into sends and receives, and name the direction: forward-send."
     if words & WAITING:
-        return f"Leave {name} out (who waits follows from the rest), or name the collective."
+        return f"Leave {name} out (other operations show who waits), or name the collective."
     return (
         f"Call it {name}-compute if a rank does it alone, {name}-all-reduce if ranks do it"
         " together; leave it out if it holds a whole step."

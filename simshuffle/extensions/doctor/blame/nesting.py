@@ -62,17 +62,19 @@ def untangle(trace: JobTrace, source: str) -> JobTrace:
         uncovered = _uncovered_share(trace, outer, inner)
         if uncovered <= UNCOVERED:
             parts = sorted({trace.operations[index][1] for index in inner})
-            left_out[outer_kind] = f"{outer_kind} (all of it is {', '.join(parts)})"
+            left_out[outer_kind] = f"{outer_kind} (consists of {', '.join(parts)})"
         elif len(inner_kinds) == 1:
             left_out[inner_kinds[0]] = f"{inner_kinds[0]} (part of {outer_kind})"
         else:
-            rule = "an operation that holds others must be no longer than they are"
-            value = f"{outer_kind}, of which {uncovered:.0%} is none of {', '.join(inner_kinds)}"
+            rule = "an operation that contains others must be no longer than these together"
+            value = (
+                f"{outer_kind}, {uncovered:.0%} of it outside {', '.join(inner_kinds)}"
+            )
             refuse(
                 "kind",
                 rule,
                 value,
-                f"Leave out {outer_kind}, or what it holds.",
+                f"Leave out {outer_kind}, or the operations in it.",
                 source,
             )
     meeting = _meeting_kinds(trace, left_out)
@@ -180,8 +182,8 @@ def _leave_out(
     if left_out:
         notes.append(f"Left out: {'; '.join(left_out.values())}.")
     notes += [
-        f"Ranks end {kind} together, so they wait for one another in it: who is slow within"
-        f" {kind} does not show, who comes late to it does."
+        f"Ranks end {kind} together, so they wait for one another in it: a rank that is slow"
+        f" within {kind} does not show, a rank that comes late does."
         for kind in sorted(meeting)
     ]
     return replace(

@@ -96,11 +96,9 @@ class Blame:
         main_suspects = [row for row in worst if row.saved_s >= lost_s / 2]
         head = f"If nobody were slow, a step would take {lost_s:.3g} s less;"
         if not main_suspects:
-            return f"{head} no rank, stage or kind alone is half of that."
+            return f"{head} no rank, stage or kind alone explains half of that."
         row = main_suspects[0]
-        return (
-            f"{head} if {row.by} {row.name} alone were not, {row.saved_s:.3g} s less."
-        )
+        return f"{head} if only {row.by} {row.name} were not slow, {row.saved_s:.3g} s less."
 
     def parts(self) -> list[str | Table]:
         """Return what a terminal shows: a table of the times, one of the `MAX_ROWS`
@@ -113,7 +111,7 @@ class Blame:
         times.add_row("if nobody were slow", f"{self.ideal_s:.4g}")
         times.add_row("slow-down (a ratio)", f"{self.slow_down:.3g}")
         table = new_table(
-            "What would go if it alone were not slow", ["by", "which"], ["seconds"]
+            "Time saved if only this were not slow", ["by", "which"], ["seconds"]
         )
         for grouping in ("rank", "stage", "kind"):
             rows = self.rows(grouping)
@@ -130,7 +128,7 @@ class Blame:
 
 def _common_start(starts: Sequence[Floats], in_all_pipelines: bool) -> Floats:
     """Return when all operations of a group have begun, (steps, pipelines) s; with
-    ``in_all_pipelines`` it is the same in every pipeline.
+    ``in_all_pipelines`` all pipelines of a step have one time.
 
     Args:
         starts: (steps, pipelines) s of each operation.

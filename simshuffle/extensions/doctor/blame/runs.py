@@ -41,7 +41,7 @@ MAX_ROWS = 10
 """Rows of a run."""
 # by how much of the timeline the run kept, as meta.json has it
 UNKNOWN = {
-    "ranks": "Ranks and hosts cannot be told apart: of some ranks alone the timeline is kept"
+    "ranks": "Ranks and hosts cannot be told apart: the timeline has only some ranks"
     " (--timeline full keeps all).",
     "none": "Ranks and hosts cannot be told apart: no timeline is kept (--timeline full keeps it).",
 }
@@ -72,8 +72,8 @@ class BlamedEpoch:
             )
             if not self.ranks_known:
                 return (
-                    f"No link or server alone {cost}{worst}. Whether a rank or a host does cannot"
-                    " be told: --timeline full keeps all ranks."
+                    f"No link or server alone {cost}{worst}. The timeline cannot tell whether a"
+                    " rank or a host does: --timeline full keeps all ranks."
                 )
             return f"Nobody is to blame: no rank, host, link or server alone {cost}{worst}."
         row = self.rows[0]
@@ -118,7 +118,9 @@ class BlamedRuns:
         ]
         if listed:
             names = ["run"] * has_several + ["what", "kind", "cause", "why"]
-            title = f"{self.source}: waited for, beyond what its peers are waited for"
+            title = (
+                f"{self.source}: what others wait for, beyond their waits for its peers"
+            )
             table = new_table(title, names, ["seconds", "of the epoch"])
             for run, row in listed:
                 texts = [row.what, row.kind, row.cause, row.why]
@@ -146,9 +148,7 @@ def _state_shared_time(epoch: BlamedEpoch) -> str:
         for name, seconds in sorted(epoch.together_s.items(), key=lambda item: -item[1])
         if seconds >= MIN_SHARE * epoch.epoch_s
     ]
-    return (
-        f"Of the epoch, with waiting for others there: {', '.join(parts) or 'no part'}."
-    )
+    return f"Shares of the epoch, with waits for other ranks: {', '.join(parts) or 'none'}."
 
 
 def blame_runs(
@@ -175,7 +175,7 @@ def blame_runs(
     """
     if result.study.verb != "run":
         rule = "must be a result of simshuffle run, or a trace"
-        remedy = "Give one of those."
+        remedy = "Give one of these."
         refuse("RESULT", rule, f"a result of {result.study.verb}", remedy, source)
     epochs = result.tables["epochs"]
     names = list(dict.fromkeys(epochs["run"].astype(str)))

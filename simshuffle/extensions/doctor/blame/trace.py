@@ -236,18 +236,18 @@ def _pipelines(
     ranks = [np.unique(rank[stage == index]) for index in range(stages)]
     distinct_ranks, counts = np.unique(np.concatenate(ranks), return_counts=True)
     if counts.max() > 1:
-        rule = "must be of one stage"
+        rule = "must be in one stage"
         remedy = "Give each rank the stage that it holds."
         refuse(
             "rank",
             rule,
-            f"rank {distinct_ranks[counts.argmax()]:.0f} of several",
+            f"rank {distinct_ranks[counts.argmax()]:.0f} is in several",
             remedy,
             source,
         )
     if len({len(stage_ranks) for stage_ranks in ranks}) > 1:
-        rule = "every stage must have as many ranks"
-        remedy = "Record all ranks, or none of a pipe."
+        rule = "all stages must have equally many ranks"
+        remedy = "Record all ranks of a pipeline, or none."
         refuse(
             "rank",
             rule,
@@ -286,6 +286,6 @@ def _check_steps(
     wrong = counts == 0 if any_number else counts != np.bincount(counts).argmax()
     if wrong.any():
         step, rank_index = divmod(int(wrong.argmax()), len(ranks))
-        rule = f"every rank must have {kind} in every step, as often as the others of its stage"
+        rule = f"every rank must have {kind} in every step, as often as its stage's other ranks"
         value = f"{counts[wrong.argmax()]} of rank {ranks[rank_index]} in step {steps[step]:.0f}"
-        refuse("rank", rule, value, "Leave out that step, or record it whole.", source)
+        refuse("rank", rule, value, "Leave out this step, or record all of it.", source)

@@ -43,9 +43,7 @@ MESSAGES = ("allreduce", "exchange", "decode")
 MOSTLY = 0.75
 """Share of the waits for a host from which on these are one rank's (chosen)."""
 SURE = 4.0
-"""Standard errors by which a host must be later than its peers in the mean, at the
-least.
-"""
+"""Standard errors by which a host must at least be later than its peers in the mean."""
 CHANCE = 0.05
 """Probability that any host of a run is called late by chance (chosen)."""
 MIN_STEPS = 3
@@ -264,12 +262,12 @@ def _is_late_beyond_chance(arrival_s: Floats, host: int, peers: Ints64) -> bool:
 def apply_faults(
     links: pd.DataFrame, faults: Sequence[Mapping[str, Any]], begin: float, end: float
 ) -> pd.DataFrame:
-    """Return a copy of the links of an epoch, with the mean ``capacity`` that faults
-    left them and the share of it that was used, ``mean_utilisation``, at most 1.
+    """Return a copy of the links of an epoch, with the ``capacity`` that faults left
+    them and the used share of this capacity, ``mean_utilisation``, at most 1.
 
     A link at a rate r for the part p of an epoch, in which it carries evenly, is in use
-    (1 - p) + p / r times as long. Of several faults on a link the worst counts. A link
-    that had failed (rate 0) carried nothing, and stays as it was.
+    f = (1 - p) + p / r times as long, and its capacity is divided by f. Of several
+    faults on a link the largest f counts. One of rate 0 counts as f = 1.
 
     Args:
         links: rows of an epoch in the table ``links``.
@@ -318,7 +316,8 @@ def find_bounds(
     tier, or are in use longer than any other link; and of the servers full at times the
     one in use longest. Ranks wait for a link at most as long as it is in use beyond
     ``hidden_s``, and as it is beyond the rate of its peers; and never longer than they
-    are in labels that links and servers have a part in (all but `OWN_CAUSES`).
+    are in labels that links and servers have a part in (all but `OWN_CAUSES`), or
+    for the server in those of `served_seconds`.
 
     Args:
         links: rows of an epoch in the table ``links``.
@@ -447,7 +446,7 @@ def find_own_lateness(
 def served_seconds(
     seconds_of_label: Mapping[str, float], idle_s: float
 ) -> dict[str, float]:
-    """Return the s that a server of files explains, by label: those of reading, and in
+    """Return the s that a server of files explains, by label: the s of reading, and in
     'io' also the waits for decoding beyond ``idle_s``.
 
     A batch that is read late is decoded late: with free decoding the epoch would still

@@ -92,7 +92,7 @@ def _change_arguments(
     for name, value in changes.get("loader", {}).items():
         previous = arguments.get(name, defaults.get(name))
         if name not in defaults:
-            process.say("unchanged", f"{name}: this DataLoader does not know it")
+            process.say("unchanged", f"{name}: this DataLoader has no such argument")
         elif name == "pin_memory" and value and not _has_accelerator(module.torch):
             process.say("unchanged", f"{name}: there is no accelerator")
         else:

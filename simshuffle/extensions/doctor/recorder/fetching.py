@@ -20,8 +20,8 @@ SAMPLE_ROWS = 20_000
 has one.
 """
 _PARTS_OF_SOME = (
-    "Where timing the parts of a fetch costs more than 1 %, only"
-    " some batches have them."
+    "Only some batches have times of the parts of a fetch:"
+    " timing all would cost more than 1 %."
 )
 _COLLATE = CODES["collate"]
 _SEND = CODES["send"]
@@ -274,7 +274,7 @@ def _write_fetch(
     else:
         process.say("notes", _PARTS_OF_SOME)
     if process.samples < SAMPLE_ROWS <= process.samples + len(meter.samples):
-        note = f"After {SAMPLE_ROWS} samples of a worker, only the slowest of a batch has a row."
+        note = f"After {SAMPLE_ROWS} samples of a worker, only a batch's slowest sample has a row."
         process.say("notes", note)
     process.samples += len(meter.samples)
     process.save_now_and_then()

@@ -36,7 +36,8 @@ class Journal:
         """Begin the files of this process: at its start, and where it has been forked.
 
         Makes `PID.json`, or `PID-N.json` if that exists; no rows yet. Forgets all other
-        facts. A folder that is gone is passed over: then nothing is recorded.
+        facts. A folder that is gone is passed over: then nothing is recorded. On a full
+        disk the file may be empty.
         """
         self.pid = pid = os.getpid()
         parent = os.getppid()
@@ -55,13 +56,15 @@ class Journal:
             except OSError:  # the folder is gone: there is nothing to record any more
                 break
             # without the json module: most processes never have more to say
-            os.write(descriptor, b'{"pid": %d, "parent": %d}' % (pid, parent))
+            with suppress(OSError):  # a full disk ends the record, not the training
+                os.write(descriptor, b'{"pid": %d, "parent": %d}' % (pid, parent))
             os.close(descriptor)
             break
 
     def write(self, rows: Iterable[bytes]) -> None:
         """Append rows, packed as `ROW` says; on a full disk they are lost, without an
         error.
+
         Without a row there is no file: the time of a training begins with its first
         row, of a batch for which workers may have loaded torch.
         """

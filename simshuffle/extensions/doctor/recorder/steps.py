@@ -44,10 +44,12 @@ _COLLECTIVES = (
 )
 
 
-_HOST_ONLY = "On an accelerator, a phase is the time of the thread that asks for it."
+_HOST_ONLY = (
+    "On an accelerator, the time of a phase is that of the thread that launches it."
+)
 _INSIDE_BACKWARD = (
-    "The allreduce of DistributedDataParallel is a part of backward: what computing does not hide, "
-    "in the first batches and every tenth."
+    "The allreduce of DistributedDataParallel is a part of backward: its rows have the time that "
+    "computing does not hide, in the first batches and every tenth."
 )
 _FIRST_PASSES = 12
 """Passes in which torch is always asked what the allreduce took; then torch measures,
@@ -61,8 +63,9 @@ class StepTimer:
     Attributes:
         process: of the operations.
         compiling: whether torch compiles now; then nothing is timed.
-        optimizer_start: step and start of the optimizer that runs, as of `begin`; None
-            if none is timed.
+        optimizer: id of the optimizer that is timed; of nested ones the outermost.
+        optimizer_start: step and start of that optimizer, as of `begin`; None if none
+            is timed. They stay if its step fails, until an optimizer is timed again.
         models: by the id of a module that was called, its number of parameters.
         ddp: the last DistributedDataParallel that was made.
         ddp_passes: forward passes of `ddp`.
@@ -73,6 +76,7 @@ class StepTimer:
     def __init__(self, process: Process) -> None:
         self.process = process
         self.compiling: Callable[[], bool] = lambda: False
+        self.optimizer = 0
         self.optimizer_start: tuple[LoopStep, int] | None = None  # as of `begin`
         self.models: dict[int, int] = {}  # number of parameters of each module, by id
         self.ddp: weakref.ref[Any] | None = None  # the last DistributedDataParallel
@@ -122,9 +126,7 @@ class StepTimer:
         try:
             callback(step, argument)
         except Exception as error:  # noqa: BLE001
-            self.process.say(
-                "notes", f"What is done with batches is not all known: {error!r}"
-            )
+            self.process.say("notes", f"Not all work on batches is recorded: {error!r}")
 
     def replace(
         self,
@@ -276,15 +278,26 @@ def _patch_autograd(timer: StepTimer, module: Any) -> None:
 
 
 def _patch_optimizers(timer: StepTimer, module: Any) -> None:
-    """Time steps of optimizers, by torch's hooks."""
+    """Time steps of optimizers, by torch's hooks.
 
-    def before(*_: Any) -> None:
-        timer.optimizer_start = None if timer.compiling() else timer.begin()
+    Torch calls no hook after a step that fails: the rest of its batch is then timed
+    only from the end of the next step of that optimizer on.
+    """
 
-    def after(*_: Any) -> None:
-        if timer.optimizer_start is not None:
+    def before(optimizer: Any, *_: Any) -> None:
+        """Begin to time an optimizer that no other one calls."""
+        if not timer.compiling() and (step_and_start := timer.begin()) is not None:
+            timer.optimizer = id(optimizer)
+            timer.optimizer_start = step_and_start
+
+    def after(optimizer: Any, *_: Any) -> None:
+        """End the time of the optimizer that is timed, not of those inside it."""
+        if timer.optimizer_start is None or id(optimizer) != timer.optimizer:
+            return
+        # with another batch, what has begun was of a step that failed
+        if timer.process.current_step is None:
             timer.end(timer.optimizer_start, _OPTIMIZER, 0)
-            timer.optimizer_start = None
+        timer.optimizer_start = None
 
     undo = timer.process.patches.undo
     undo.append(module.register_optimizer_step_pre_hook(before).remove)
@@ -292,7 +305,7 @@ def _patch_optimizers(timer: StepTimer, module: Any) -> None:
 
 
 def _patch_collectives(timer: StepTimer, module: Any) -> None:
-    """Time collectives, and waits for those that go on beside the thread; all of them
+    """Time collectives, and waits for collectives that go on beside the thread; both
     count as allreduce.
     """
     for name in _COLLECTIVES:

@@ -90,17 +90,17 @@ def read_chakra(path: Path) -> Record:
         )
 
     notes = [
-        f"{count} nodes are no part of a record: {kind}."
+        f"{count} nodes are left out of the record: {kind}."
         for kind, count in num_ignored.items()
     ]
     notes += dict.fromkeys(versions)
     notes += [
-        "Times are those of a plan, in whole microseconds: what waits for what decides them."
+        "Times are those of a plan, in whole microseconds: they follow from the dependencies."
     ]
     if checkpoint_s:
         notes.append(f"The longest checkpoint took {checkpoint_s:.3g} s.")
     if not (rows["operation"] == "wait").any():
-        notes.append("The trace has no batches: waits for them are not in it.")
+        notes.append("The trace has no batches: it does not show waits for batches.")
     about = {
         "made_by": "chakra",
         "ranks": len(files),
@@ -170,9 +170,9 @@ def _rows_of_nodes(nodes: list[ChakraNode]) -> list[dict[str, float | int | str]
     that are operations.
 
     The loop waits for a batch as long as nothing is computed or summed while the batch
-    is fetched. A trace without nodes of batches is one step. The row of a wait starts
-    with the fetch. An operation belongs to the batch whose step began last before the
-    operation, or else to the first.
+    is fetched. A trace without nodes of batches is one step. The row of a wait ends
+    with the fetch, where its step starts. An operation belongs to the batch whose step
+    began last before the operation, or else to the first.
     """
     times = _times_of_nodes(nodes)
     trace_start = min((start for start, _ in times.values()), default=0.0)
@@ -196,7 +196,7 @@ def _rows_of_nodes(nodes: list[ChakraNode]) -> list[dict[str, float | int | str]
     ]
     step_ends = [*wait_starts[1:], trace_end]
     rows = list[dict[str, float | int | str]]()
-    for batch, ((start, _), seconds) in enumerate(zip(fetches, waits_s, strict=True)):
+    for batch, (start, seconds) in enumerate(zip(wait_starts, waits_s, strict=True)):
         rows.append(
             {"operation": "wait", "batch": batch, "start_s": start, "seconds": seconds}
         )

@@ -141,7 +141,7 @@ def read_nodes(path: Path) -> tuple[list[ChakraNode], str]:
         refuse("version", rule, f"a node of type {alien[0].kind}", remedy, source)
     return (
         nodes,
-        f"It names no version of Chakra's schema{schema}: read as {VERSION}.",
+        f"The trace names no version of Chakra's schema{schema}: it is read as {VERSION}.",
     )
 
 

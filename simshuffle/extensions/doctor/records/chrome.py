@@ -116,8 +116,10 @@ def read_chrome(path: Path) -> ChromeTrace:
         remedy = (
             "Give the trace of one process, in microseconds, as the profiler wrote it."
         )
-        refuse("traceEvents", "must be of one clock", value, remedy, source)
-    notes = ["The trace is cut: only what is whole of it was read."] if is_cut else []
+        refuse("traceEvents", "must have one clock", value, remedy, source)
+    notes = (
+        ["The trace is cut off: only its complete events were read."] if is_cut else []
+    )
     return ChromeTrace(events, about, horizon, notes)
 
 

@@ -33,10 +33,10 @@ PLACE_FIELDS = ("operation", "file", "function", "line", "calls", "transforms")
 """Fields of a place in the code, beside how often it was seen
 (`simshuffle.extensions.doctor.recorder.places.Key`)."""
 _REMEDIES = {
-    "python": "Run it by the interpreter itself, without -S, -I or -E, and hand PYTHONPATH and "
-    "SIMSHUFFLE_RECORD on to it.",
+    "python": "Run the script by the interpreter itself, without -S, -I or -E, and pass PYTHONPATH "
+    "and SIMSHUFFLE_RECORD on to it.",
     "torch": "Check that the command starts the training and not only other processes.",
-    "loop": "Check that it goes through a torch DataLoader at all.",
+    "loop": "Check that the training iterates over a torch DataLoader.",
 }
 
 
@@ -60,9 +60,10 @@ def collect_record(folder: Path, about: Mapping[str, Any]) -> Record:
 
     A process counts by its `PID.json`. Rows of workers get the rank, loader and epoch
     of the process that started them. Rows of hosts whose clock is known are put on the
-    clock of the first host.
+    clock of the first such host. ``start_s`` counts from the first row. What was not
+    measured is NaN.
     Ranks that the training does not name are numbered in the order in which they took
-    their first batch.
+    their first batch. Fact ``ranks`` is the largest rank plus 1 where it is not known.
 
     Args:
         folder: with `PID.rows` and `PID.json`.
@@ -126,12 +127,12 @@ def _refuse_empty(
     else:
         value = f"{len(processes)} without a batch"
         remedy = _REMEDIES["loop"]
-    rule = "must hold a row of one process or more"
+    rule = "must hold rows of at least one process"
     refuse("RECORD", rule, f"{value} in `{command}`", remedy, source)
 
 
 def _align_clocks(processes: Sequence[_RecordedProcess]) -> None:
-    """Put the rows of all hosts on the clock of the first host, in place.
+    """Put the rows of all hosts on the clock of the first host that has one, in place.
 
     All processes of a host have one clock. Rows of a host without one stay as they are.
     """
@@ -169,8 +170,9 @@ def _fill_in_rank(
     """Fill in the rank of a process's rows, and the loader and epoch of a worker's; in
     place.
 
-    Workers and other children of a rank's process, on its host, get its rank. A process
-    of which no rank is known counts for rank 0.
+    Workers and other children of a rank's process, on its host or one not known, get
+    its rank. The epoch at which a worker was started is added to its rows, so this runs
+    once. A process of which no rank is known counts for rank 0.
     """
     pid = process.facts.get("pid")
     parent_pid = process.facts.get("parent")
@@ -199,8 +201,9 @@ def _merge_facts(
     has them, or joined over all; sentences on changes and what was not seen come once
     each.
 
-    ``ranks`` is the largest number, if all ranks have one. A note says how many
-    processes have a last row that is cut.
+    ``ranks`` is the largest number, if all ranks have one. ``stopped`` is True if any
+    process has it, and left out otherwise. A note says how many processes have a last
+    row that is cut. Facts of other names are left out.
 
     Args:
         processes: all that wrote something.

@@ -61,7 +61,8 @@ def read_dlio(folder: Path) -> Record:
     dataset = to_mapping(config.get("dataset"))
     batch_size = to_count(reader.get("batch_size"))
     notes = [
-        "Times of batches are told, and not when: waits of ranks for each other are not."
+        "DLIO writes how long batches take, not when: waits of ranks for each other are"
+        " not known."
     ]
     epoch_starts = _read_epoch_starts(folder)
     parts = list[pd.DataFrame]()
@@ -70,7 +71,9 @@ def read_dlio(folder: Path) -> Record:
     if not sum(map(len, parts)):
         rule = "must have batches of training"
         remedy = "Give a run with workflow.train=True."
-        refuse("RECORD", rule, f"{len(files)} outputs without", remedy, str(folder))
+        refuse(
+            "RECORD", rule, f"{len(files)} outputs without batches", remedy, str(folder)
+        )
     utilisation = to_number(
         to_mapping(summary.get("metric")).get("train_au_mean_percentage")
     )
@@ -90,7 +93,7 @@ def read_dlio(folder: Path) -> Record:
     }
     nbytes = to_count(dataset.get("record_length"))
     if nbytes > 0:
-        notes.append(f"Samples are of {nbytes} bytes.")
+        notes.append(f"A sample has {nbytes} bytes.")
     about = {
         "made_by": "dlio",
         "ranks": max(to_count(summary.get("num_accelerators")), len(files)),

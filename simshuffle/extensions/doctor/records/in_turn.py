@@ -75,7 +75,7 @@ def rows_of_means(
         operation: np.full(num_rows, seconds) for operation, seconds in means.items()
     }
     notes = [
-        "Only the mean of the batches of a rank is told: how they differ is not known."
+        "Only the mean over the batches of a rank is known, not how batches differ."
     ]
     if num_rows < num_batches:
         notes.append(f"The first {MAX_BATCHES} of {num_batches} batches stand for all.")

@@ -70,11 +70,13 @@ def find_batches(trace: ChromeTrace, source: str) -> list[ProfiledBatch]:
     if len(waits):
         batches = list(_batches_of_loader(trace, step_starts, step_ends, waits))
     else:
-        trace.notes.append("No DataLoader of torch was called: waits are not in it.")
+        trace.notes.append(
+            "No DataLoader of torch was called: the trace does not show waits."
+        )
         batches = _batches_of_profiler(trace, step_starts, step_ends)
     batches = [batch for batch in batches if batch.end <= trace.horizon]
     if not batches:
-        rule = "must have a whole step"
+        rule = "must have a complete step"
         value = f"{len(steps) + len(waits)} begun"
         remedy = "Profile a loop over a DataLoader, or call the profiler's step() after each batch."
         refuse("traceEvents", rule, value, remedy, source)

@@ -108,7 +108,7 @@ def _rows_of_rank(
     wait_s = statistics["iter_total_blocked_s"]
     step_s = statistics["iter_user_s"]
     if num_batches < 1 or math.isnan(wait_s + step_s):
-        rule = "must tell of a loop: times that it was blocked and that it computed, and batches"
+        rule = "must tell how long a loop was blocked and computed, and its number of batches"
         remedy = (
             "Call stats() of a materialized dataset after the loop over its batches, or give"
             " its metrics as JSON: iter_total_blocked_s, iter_user_s, iter_batches_total."

@@ -73,7 +73,7 @@ FORMATS = (
         lambda path: read_traceml(path / SUMMARY if path.is_dir() else path),
     ),
     RecordFormat(
-        "what stats() of Ray Data tells (text, or its metrics as JSON)",
+        "the output of stats() of Ray Data (text, or its metrics as JSON)",
         lambda _, head: is_ray(head),
         read_ray,
     ),
@@ -107,7 +107,9 @@ def read(path: Path) -> Record:
         if record_format.matches(path, head):
             return record_format.read(path)
     value = (
-        "a folder without one" if path.is_dir() else f"a file that begins {head[:20]!r}"
+        "a folder without any of these"
+        if path.is_dir()
+        else f"a file that begins {head[:20]!r}"
     )
     *titles, last_title = [record_format.title for record_format in FORMATS]
     rule = f"must be {', '.join(titles)} or {last_title}"

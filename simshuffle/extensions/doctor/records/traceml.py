@@ -96,7 +96,7 @@ def read_traceml(path: Path) -> Record:
         )
     clock = window.get("diagnosis_clock")
     if isinstance(clock, str):
-        notes.append(f"TraceML chose times of this clock: {printable(clock[:20])}.")
+        notes.append(f"TraceML chose the times of this clock: {printable(clock[:20])}.")
     duration_s = to_number(summary.get("duration_s"))
     about: dict[str, Any] = {
         "made_by": "traceml",

@@ -70,7 +70,7 @@ def write(
         num_nodes += len(nodes)
         tell((rank + 1) / program.world_size)
     usage = f"ASTRA-sim takes it as --workload-configuration={path.name}/{STEM}"
-    refusal = "It has nodes of storage, which ASTRA-sim refuses: it takes --to chakra."
+    refusal = "ASTRA-sim refuses its nodes of storage; for ASTRA-sim, use --to chakra."
     return [
         f"Iteration {program.iteration} of epoch {program.epoch}: {num_nodes} nodes of"
         f" {program.world_size} ranks.",

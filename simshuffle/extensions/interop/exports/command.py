@@ -35,7 +35,7 @@ ToOption = Annotated[
     Option(
         "FORMAT",
         "perfetto (a timeline for ui.perfetto.dev), chakra (traces for ASTRA-sim),"
-        " chakra-storage (with nodes of storage, which it refuses), htsim (its messages),"
+        " chakra-storage (with nodes of storage, which ASTRA-sim refuses), htsim (messages),"
         " goal (LogGOPSim, ATLAHS), simgrid (an MPI program and its platform);"
         " infragraph, ibsim, graphml or json (the network, as machine export).",
         complete=words(place="simshuffle.extensions.interop.exports.export:FORMATS"),
@@ -45,8 +45,8 @@ Ranks = Annotated[
     str | None,
     Option(
         "RANK,...",
-        "perfetto: numbers, 4-7, slowest, fastest, sample, all. Default: all of up to 16"
-        " ranks, else slowest,fastest,sample.",
+        "perfetto: numbers, 4-7, slowest, fastest, sample, all. Default: all ranks if at"
+        " most 16, else slowest,fastest,sample.",
         read=",".join,
         many=True,
     ),
@@ -55,8 +55,8 @@ Messages = Annotated[
     str | None,
     Option(
         "WHICH",
-        "perfetto: chosen (of the ranks shown, the default), or none (no simulation: the"
-        " tables of the result alone).",
+        "perfetto: chosen (messages of the ranks shown, the default), or none (no"
+        " simulation: only the tables of the result).",
         complete=words("chosen", "none"),
     ),
 ]
@@ -73,22 +73,31 @@ def export(
     *,
     to: ToOption,
     out: Annotated[
-        Path | None, Option(OUT_FILE, "What to write. Default: RUN-FORMAT, here.")
+        Path | None,
+        Option(OUT_FILE, "File or folder to write. Default: RUN-FORMAT, here."),
     ] = None,
     run: Annotated[
         str | None,
-        Option("NAME", "Of several runs. Default: the first that has what is written."),
+        Option(
+            "NAME", "Run to export. Default: the first run that the format can take."
+        ),
     ] = None,
     epoch: Annotated[
-        str | None, Option("N", "From 1; perfetto takes 2-4 too.", "--epoch --epochs")
+        str | None,
+        Option(
+            "N",
+            "Epoch, from 1; perfetto also takes a span such as 2-4.",
+            "--epoch --epochs",
+        ),
     ] = None,
     iteration: Annotated[
-        int | None, Option("N", "From 1, of the epoch. Default: the first that sends.")
+        int | None,
+        Option("N", "Iteration of the epoch, from 1. Default: the first that sends."),
     ] = None,
     ranks: Ranks = None,
     messages: Messages = None,
     set_: Set = None,
-    force: Annotated[bool, Option("", "Replace what is there.")] = False,
+    force: Annotated[bool, Option("", "Replace an existing file or folder.")] = False,
 ) -> None:
     """Write a run of SOURCE for another tool."""
     from simshuffle.extensions.interop.exports.export import (
@@ -134,7 +143,7 @@ def export(
     )
     if run is None and len(exported.runs) > 1:
         say(
-            f"Of {len(exported.runs)} runs this is '{exported.run}'; --run NAME names another."
+            f"Exports '{exported.run}', one of {len(exported.runs)} runs; --run NAME names another."
         )
     path = (
         (folder or Path()) / default_out(exported, to) if folder or out is None else out

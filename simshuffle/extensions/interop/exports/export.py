@@ -86,7 +86,7 @@ def format_of(name: str) -> ExportFormat:
     """
     if name not in FORMATS:
         remedy = suggest_nearest(name, list(FORMATS))
-        refuse("--to", "must be a format", repr(name), remedy, "command line")
+        refuse("--to", "no such format", repr(name), remedy, "command line")
     return FORMATS[name]
 
 
@@ -217,13 +217,13 @@ def _find_obstacle(out: Path, is_folder: bool, replace: bool) -> tuple[str, str]
     if not out.name or not out.parent.is_dir():
         return "must be in a folder that is there", "Make the folder."
     if not os.access(out.parent, os.W_OK):
-        return "must be in a folder that can be written to", "Choose another one."
+        return "must be in a folder that can be written to", "Choose another folder."
     if not os.path.lexists(out):
         return "", ""
     if out.is_dir() != is_folder or out.is_symlink():
         kinds = (
-            "must not be that of a folder or a link",
-            "must not be that of a file or a link",
+            "must not be a folder or a link",
+            "must not be a file or a link",
         )
         return kinds[is_folder], "Choose another name."
     if not replace:
@@ -232,5 +232,5 @@ def _find_obstacle(out: Path, is_folder: bool, replace: bool) -> tuple[str, str]
             "Choose another name, or use --force to replace it.",
         )
     if is_folder and any(out.iterdir()) and not (out / MARK).is_file():
-        return "holds something else than an export", "Choose another name."
+        return "holds other files than an export", "Choose another name."
     return "", ""

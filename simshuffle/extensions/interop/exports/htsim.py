@@ -81,16 +81,20 @@ def write(program: Program, path: Path, tell: Tell) -> list[str]:
     )
     (path / MATRIX).write_text(matrix(program, num_hosts, messages), encoding="utf-8")
     num_waiting = sum(1 for message in messages if message.waits_for)
-    left_out = f"; left out: {num_inside} that cross no cable" if num_inside else ""
+    left_out = (
+        f"; {num_inside} messages that cross no cable are left out"
+        if num_inside
+        else ""
+    )
     lines = [
-        f"Iteration {program.iteration} of epoch {program.epoch}: {len(messages)} messages,"
-        f" {num_waiting} of them after another one of the same ranks{left_out}."
+        f"Iteration {program.iteration} of epoch {program.epoch}: {len(messages)} messages;"
+        f" {num_waiting} of them wait for an earlier message of the same ranks{left_out}."
     ]
     usage = f"htsim takes it as -tm {path.name}/{MATRIX}"
     if obstacle:
         return [
             *lines,
-            f"Without {NETWORK}, as htsim cannot have this network: {obstacle}.",
+            f"{NETWORK} is not written, since htsim cannot model this network: {obstacle}.",
             usage,
         ]
     (path / NETWORK).write_text(topology_text, encoding="utf-8")
@@ -141,7 +145,7 @@ def connections(program: Program, host_of_rank: Ints) -> tuple[list[Connection],
             if nbytes > MAX_NBYTES:
                 limit = readable(MAX_NBYTES, Dimension.NBYTES)
                 rule = f"messages must be at most {limit} for htsim"
-                remedy = "Set samples_per_message of the exchange to less."
+                remedy = "Lower samples_per_message of the exchange."
                 refuse(
                     "--to htsim",
                     rule,

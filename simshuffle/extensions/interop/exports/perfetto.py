@@ -47,7 +47,7 @@ def write(
     rank_requests = check_ranks(ranks, source.scenario.world_size)
     if messages not in {None, "chosen", "none"}:
         rule = "must be chosen or none"
-        remedy = "Write one of them, or leave it out."
+        remedy = "Write one of the two, or leave --messages out."
         refuse("--messages", rule, repr(messages), remedy, "command line")
     reads_tables = messages == "none" and source.result is not None
     if reads_tables:

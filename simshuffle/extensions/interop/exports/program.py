@@ -158,16 +158,14 @@ def make_program(
     workload = scenario.workload
     cluster = scenario.cluster
     if (parallelism := workload.parallelism.kind) != "data":
-        rule = "must be data where what an iteration sends is written for other tools"
+        rule = "must be data to export the messages of an iteration"
         remedy = "Set workload.parallelism=data, or choose --to perfetto."
         raise InputError(Problem("workload.parallelism", rule, parallelism, remedy))
     exchange_kind = workload.exchange.kind
     schedule = workload.exchange.exchange_schedule
     if schedule is None:
-        rule = (
-            f"{exchange_kind} exchanges nothing, so that there are no messages to write"
-        )
-        remedy = "Set it to partial_local_shuffle:exchange_fraction=0.1, for example."
+        rule = f"{exchange_kind} exchanges nothing, so there are no messages to write"
+        remedy = "Use for example partial_local_shuffle:exchange_fraction=0.1."
         refuse("workload.exchange", rule, exchange_kind, remedy, scenario.name)
     nbytes = sample_nbytes(scenario)
     plan = next(islice(plan_epochs(scenario, nbytes), epoch - 1, None))
@@ -236,8 +234,8 @@ def _choose_iteration(
     if iteration not in sending_iterations:
         nearest = sending_iterations[np.abs(sending_iterations - iteration).argmin()]
         share = f"{len(sending_iterations)} of {plan.iterations}"
-        rule = f"must be one after which samples are sent: {share} are"
-        remedy = f"The nearest is {nearest}."
+        rule = f"must be an iteration that sends samples; {share} iterations send"
+        remedy = f"The nearest such iteration is {nearest}."
         raise InputError(Problem("--iteration", rule, str(iteration), remedy))
     return iteration
 

@@ -58,19 +58,21 @@ README = """\
 {settings} \\
       ./exchange exchange.txt
 
-A line of each rank: its number; when it had sent all; when all had arrived; when it was done; when
-it left each barrier (s). The program runs on a real cluster too, with its mpicc and mpirun.
+The program prints a line for each rank: its number; when it had sent all its messages; when all
+messages to it had arrived; when it was done; when it left each barrier (s). The program also runs
+on a real cluster, with the cluster's mpicc and mpirun.
 
-platform.xml has the {links} links that messages cross and {routes} routes: of pairs that exchange
-samples, or meet in a round of a barrier. Other pairs have none.
-The latency of cables is waited out by the sender, in exchange.c.
+platform.xml has the {links} links that messages cross, and {routes} routes: one for each pair of
+ranks that exchange samples or meet in a round of a barrier. Other pairs have no route.
+In exchange.c, the sender waits for the latency of the cables.
 Made with SimGrid 3.32.
 """
 
 
 def write(program: Program, path: Path, tell: Tell) -> list[str]:
     """Write the exchange of an iteration to a new folder ``path``, and return lines
-    about it for people, one of them on messages whose routes had to be changed.
+    about the exchange for people, with a line on messages whose routes had to be
+    changed, if any.
 
     Args:
         program: the exchange of the iteration.
@@ -98,12 +100,14 @@ def write(program: Program, path: Path, tell: Tell) -> list[str]:
     )
     _write(path / "README.txt", [readme])
     lines = [
-        f"{len(crossed_links)} links and the {len(routes)} routes that are used. See README.txt."
+        f"{len(crossed_links)} links and {len(routes)} routes, those that messages use. See"
+        " README.txt."
     ]
     if num_rerouted:
         lines.append(
-            f"{num_rerouted} messages take another route here: the first of their pair, since"
-            " SimGrid has one for each."
+            f"{num_rerouted} messages take another route in SimGrid: the first of their pair of"
+            " ranks,"
+            " since SimGrid has one route for each pair."
         )
     return lines
 

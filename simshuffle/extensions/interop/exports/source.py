@@ -112,7 +112,7 @@ def read_source(
     num_iterations = scenario.workload.iterations(scenario.world_size, epoch_numbers[0])
     if iteration is not None and not 1 <= iteration <= num_iterations:
         rule = f"must be an iteration of epoch {epoch_numbers[0]}, from 1 to {num_iterations}"
-        refuse("--iteration", rule, str(iteration), "Name one of them.", reference)
+        refuse("--iteration", rule, str(iteration), "Name one of these.", reference)
     return ExportedRun(
         reference=reference,
         scenario=scenario,
@@ -143,17 +143,17 @@ def _list_runs(
         runs = all_runs(load_scenarios(reference, overrides))
         return None, {name: (name, single) for name, single in runs.items()}
     if overrides:
-        rule = "cannot be changed of a result"
-        remedy = "Leave --set out, or name the scenario."
+        rule = "cannot be set for a result"
+        remedy = "Leave --set out, or name the scenario instead of the result."
         refuse("--set", rule, list_first(list(overrides)), remedy, reference)
     result = read_folder(folder)
     if result.study.verb != "run":
         rule = "must hold a result of 'simshuffle run'"
-        remedy = "Name such a folder."
+        remedy = "Name the result folder of a run."
         refuse("", rule, result.study.kind, remedy, reference)
     runs = all_runs(load_scenarios(folder / "scenario.yaml"))
     if set(runs) != set(result.meta["runs"]):
-        rule = "must have the runs of meta.json"
+        rule = "must have the same runs as meta.json"
         remedy = "Simulate the scenario again."
         refuse("scenario.yaml", rule, list_first(list(runs)), remedy, reference)
     seeds = result.meta.get("seeds", 1)
@@ -196,7 +196,7 @@ def _parse_epochs(text: str, scenario: Scenario, reference: str) -> tuple[int, .
     for (low, high), part in zip(parts, text.split(","), strict=True):
         if not 1 <= low <= high <= scenario.epochs:
             rule = f"must be an epoch from 1 to {scenario.epochs}"
-            refuse("--epoch", rule, part, "Name one of them.", reference)
+            refuse("--epoch", rule, part, "Name one of these.", reference)
     return tuple(
         sorted({epoch for low, high in parts for epoch in range(low, high + 1)})
     )

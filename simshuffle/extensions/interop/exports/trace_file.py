@@ -282,7 +282,7 @@ def write_counters(
 
 @dataclass(frozen=True)
 class EpochCounters:
-    """What the links of an epoch carried, and the file that it is written to."""
+    """Counters of the use of links in an epoch, and the file that gets the counters."""
 
     file: TraceFile
     resources: Resources

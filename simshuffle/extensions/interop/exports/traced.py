@@ -60,9 +60,9 @@ def describe_epoch(epoch: TracedEpoch) -> list[str]:
     """
     window = epoch.window
     window_text = (
-        f"{window['iterations_simulated']} of {window['iterations']} iterations, which the time"
-        f" tolerance asks for; {window['steady_first']} to {window['steady_last']} stand for those"
-        " left out"
+        f"{window['iterations_simulated']} of {window['iterations']} iterations were simulated,"
+        f" by the time tolerance; {window['steady_first']} to {window['steady_last']} stand for the"
+        " others"
     )
     num_left_out = window["iterations"] - window["iterations_simulated"]
     return [*filter(None, [epoch.comparison]), *([window_text] if num_left_out else [])]
@@ -133,8 +133,8 @@ def read_stored(source: ExportedRun) -> Iterator[TracedEpoch]:
     for epoch in source.epochs:
         phases = source.stored_rows("timeline", epoch)
         if phases.empty:
-            rule = "needs a timeline, which the result does not have"
-            remedy = "Leave it out."
+            rule = "needs a timeline, but the result has none"
+            remedy = "Leave --messages out."
             refuse("--messages", rule, "none", remedy, source.reference)
         window = source.stored_rows("sources", epoch).to_dict("records")[0]
         yield TracedEpoch(
@@ -201,18 +201,18 @@ def _compare_with_stored(source: ExportedRun, phases: pd.DataFrame, epoch: int) 
         version = source.result.meta.get("versions", {}).get(
             "simshuffle", "another version"
         )
-        rule = f"simshuffle {__version__} must simulate epoch {epoch} as it is stored"
-        remedy = "Simulate it again with 'run', or export what is stored with --messages none."
+        rule = f"simshuffle {__version__} must simulate epoch {epoch} as the result stores it"
+        remedy = "Simulate again with 'run', or export the stored tables with --messages none."
         refuse(
             "timeline.parquet",
             rule,
-            f"another, made by {version}",
+            f"another timeline, made by {version}",
             remedy,
             source.reference,
         )
     accuracy = "to the last bit" if difference == 0 else f"within {difference:.0e} s"
     subject = "the timeline" if "rank" in keys else "means over ranks"
-    return f"simulated again, {subject} as stored {accuracy}"
+    return f"simulated again; {subject} as stored {accuracy}"
 
 
 def _largest_difference(
@@ -283,13 +283,13 @@ def check_ranks(text: str | None, world_size: int) -> list[str]:
             continue
         spans = parse_spans(part)
         if spans is None:
-            rule = "must be ranks, or words for them"
+            rule = "must be numbers of ranks, or words for ranks"
             remedy = suggest_nearest(part, [*RANK_WORDS, "0", "4-7"])
             refuse("--ranks", rule, repr(part), remedy, "command line")
         low, high = spans[0]
         if not low <= high < world_size:
             rule = f"must be ranks from 0 to {world_size - 1}"
-            refuse("--ranks", rule, part, "Name one of them.", "command line")
+            refuse("--ranks", rule, part, "Name one of these.", "command line")
     return parts
 
 
@@ -340,7 +340,7 @@ def choose_ranks(
     if missing := [str(rank) for rank in ranks if rank not in set(known_ranks)]:
         listed = ", ".join(map(str, known_ranks[:20]))
         listed += f" and {len(known_ranks) - 20} more" * (len(known_ranks) > 20)
-        rule = f"must be ranks of which the result has the timeline: {listed}"
+        rule = f"must be ranks whose timeline the result has: {listed}"
         remedy = "Leave --messages none out."
         refuse("--ranks", rule, ", ".join(missing[:3]), remedy, "command line")
     note_of_rank = (

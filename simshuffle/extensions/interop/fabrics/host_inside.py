@@ -73,9 +73,7 @@ class HostInventory:
         yield "gpus", len(self.gpus), "read"
         nearby_ports = {port for gpu in self.gpus for port in gpu.nearby_ports}
         if nearby_ports:
-            note = (
-                f"of {len(self.ports)} network ports those below the root port of a GPU"
-            )
+            note = f"of {len(self.ports)} network ports, those below the root port of a GPU"
             yield "hcas", len(nearby_ports), note
         elif self.ports:
             yield "hcas", len(self.ports), "all network ports"
@@ -88,7 +86,7 @@ class HostInventory:
         )
         if rates:
             note = (
-                "the narrowest link to the processor, speed x width less the line code"
+                "the narrowest link to the processor: speed x width minus the line code"
             )
             yield "pcie_bandwidth", readable(rates[0], Dimension.BANDWIDTH), note
         slowest_gpu = min(

@@ -36,13 +36,13 @@ def _obstacles(tree: FatTree) -> Iterator[str]:
     if tree.directors:
         yield "its topmost switches are directors"
     if tree.num_levels > 1 and tree.hosts_per_leaf % tree.uplinks:
-        yield f"its taper is {tree.hosts_per_leaf}:{tree.uplinks}, and not whole"
+        yield f"its taper is {tree.hosts_per_leaf}:{tree.uplinks}, and not a whole number"
     if tree.link_bandwidth * 8 % 1e9:
         rate = readable(tree.link_bandwidth, Dimension.BANDWIDTH)
-        yield f"its links have {rate}, which is not whole in Gbit/s"
+        yield f"its links have {rate}, and not a whole number of Gbit/s"
     max_hosts = math.prod(links.children for links in tree.links())
     if max_hosts != tree.num_hosts:
-        yield f"it has {tree.num_hosts} hosts, and room for {max_hosts}"
+        yield f"it has {tree.num_hosts} hosts, but room for {max_hosts}"
     for (down, up), max_ports in zip(_ports_of_tiers(tree), MAX_PORTS, strict=False):
         if down + up > max_ports:
             yield f"it has switches of {down + up} ports, and not of at most {max_ports}"

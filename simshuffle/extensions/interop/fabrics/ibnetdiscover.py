@@ -106,7 +106,7 @@ class _FabricBuilder:
         ]
         if not switches:
             rule = "a fabric needs a switch"
-            remedy = "Run the tool where it reaches one."
+            remedy = "Run the tool where it reaches a switch."
             raise fabric_error(0, rule, "none", remedy)
         port_of_guid: dict[str, NodePort] = {}
         port_of_lid: dict[int, NodePort] = {}
@@ -188,11 +188,11 @@ class _FabricBuilder:
             nodes.append(FabricNode(host, kind, guid, tier))
         other_names = [node.name for node in nodes if node.kind == "other"]
         self._note_left_out(
-            f"hosts with another number of adapter ports than {usual_size}",
+            f"hosts that do not have {usual_size} adapter ports",
             [host for host in other_names if host in requested_hosts],
         )
         self._note_left_out(
-            "hosts that Slurm does not have",
+            "hosts that Slurm does not list",
             [host for host in other_names if host not in requested_hosts],
         )
         for key in unnamed_adapters:
@@ -223,10 +223,8 @@ class _FabricBuilder:
         requested_hosts = hosts & set(host_names)
         missing_hosts = sorted(hosts - set(host_names), key=natural_key)
         if not requested_hosts:
-            rule = f"must have some of the {len(host_names)} hosts of {self.source}"
-            remedy = (
-                "Take the topology of this cluster, or name the adapters by --names."
-            )
+            rule = f"must list some of the {len(host_names)} hosts of {self.source}"
+            remedy = "Give the Slurm topology of this cluster, or name the adapters by --names."
             problem = Problem("--slurm", rule, list_first(missing_hosts), remedy)
             raise TopologyError(problem, "command line")
         if missing_hosts:
@@ -265,7 +263,7 @@ class _FabricBuilder:
             )
         elif nameless_adapters:
             self.warnings.append(
-                "no adapter's description names a host: each is taken for one"
+                "no adapter's description names a host, so each adapter counts as a host"
             )
             adapters_of_host = {
                 self.records[key].guid or key: [key] for key in nameless_adapters
@@ -367,5 +365,5 @@ class _FabricBuilder:
             rule = f"a rate must be a width and one of {speeds}, such as 4xNDR"
         else:
             rule = "every cable needs a width and a speed"
-        remedy = "Say what such cables carry with --link-bandwidth, as in '12.5 GB/s'."
+        remedy = "Give the bandwidth of such cables, as --link-bandwidth '12.5 GB/s'."
         raise fabric_error(port.line, rule, repr(port.rate), remedy)

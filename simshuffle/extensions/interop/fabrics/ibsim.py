@@ -21,8 +21,8 @@ MAX_PORTS = 254
 def format_net_file(fabric: ImportedFabric) -> str:
     """Return the text of a net file of ibsim.
 
-    Switches come first. Every other node, such as a host, is one adapter with as many
-    ports as its highest port number. A fabric without GUIDs or port numbers gets new
+    Switches come first. Every other node, such as a host, is one adapter. A node has as
+    many ports as its highest port number. A fabric without GUIDs or port numbers gets new
     ones. A bandwidth that no rate of InfiniBand has, latencies and tiers are left out.
     `describe_missing_rates` says how many bandwidths are.
 
@@ -45,7 +45,7 @@ def format_net_file(fabric: ImportedFabric) -> str:
             f"nodes.{name}",
             f"a node of InfiniBand has at most {MAX_PORTS} ports",
             str(max(ports)),
-            "Export a smaller part, or a director as the switches that it is made of.",
+            "Export a smaller part, or replace a director by the switches inside it.",
         )
         for name, ports in peer_of_port.items()
         if max(ports, default=0) > MAX_PORTS
@@ -65,7 +65,7 @@ def _format_node(
     nodes: dict[str, FabricNode],
 ) -> str:
     """Return the lines of a node: its GUID, its kind and ports, and the peer of each
-    port.
+    port. The GUID of an adapter's port is the adapter's plus the number of the port.
 
     Args:
         node: the node.
@@ -117,5 +117,7 @@ def describe_missing_rates(fabric: ImportedFabric) -> list[str]:
 
 
 def _rate_of_cable(cable: Cable) -> str:
-    """Return the rate of a cable, such as '4xNDR'; '' if InfiniBand has none for it."""
+    """Return the rate of a cable, such as '4xNDR': its own if it has one, or else that
+    of its bandwidth; '' if InfiniBand has none for it.
+    """
     return cable.rate or rate_of_bandwidth(cable.bandwidth)

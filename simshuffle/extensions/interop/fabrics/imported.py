@@ -107,11 +107,11 @@ class SlowCable:
         port_texts = [f" port {port}" for port in self.cable.ports or ()] or ["", ""]
         reason = ""
         if self.is_of_older_adapter:
-            reason = f", as its adapter is older ({self.cable.limiting_adapter})"
-        rates = f"{self.cable.rate_text} in place of {self.usual_rate}{reason}"
+            reason = f", since its adapter is older ({self.cable.limiting_adapter})"
+        rates = f"{self.cable.rate_text} instead of {self.usual_rate}{reason}"
         return (
             f"{ends[0]}{port_texts[0]} to {ends[1]}{port_texts[1]}: {rates};"
-            f" uniform traffic over it takes {self.factor:.3g} times as long"
+            f" uniform traffic over this cable takes {self.factor:.3g} times as long"
         )
 
 
@@ -248,7 +248,7 @@ class ImportedFabric:
             "adapters": str(self.adapters),
             "switches": str(len(self.nodes_of_kind("switch"))),
             "cables": str(len(self.cables)),
-            "hosts": f"{len(self.nodes_of_kind('host'))}, of {self.hcas} adapter ports each",
+            "hosts": f"{len(self.nodes_of_kind('host'))}, with {self.hcas} adapter ports each",
             "levels": _format_counts(count_of_tier),
             "rates": _format_counts(count_of_rate),
         }
@@ -329,7 +329,9 @@ def read_text(path: Path) -> str:
             `MAX_BYTES`.
     """
     try:
-        content = read_limited_file(str(path), MAX_BYTES, "Leave other reports out.")
+        content = read_limited_file(
+            str(path), MAX_BYTES, "Leave out what other tools printed."
+        )
         return without_commands(clean_text(decode(content)))
     except UnicodeDecodeError:
         rule = "must be text in UTF-8 or UTF-16. Name the file that the tool wrote."

@@ -132,7 +132,10 @@ def _parse_names(text: str) -> dict[str, str]:
         if not (words := _split_line(line)):
             continue
         if len(words) != 2:
-            rule = "must be a GUID, or the name of an adapter in the dump, and a name in quotes"
+            rule = (
+                "must be a GUID (or the name of an adapter in the dump), and then a name in"
+                " quotes"
+            )
             remedy = 'Write for example 0xe09d730300000010 "node1".'
             raise fabric_error(line_number, rule, repr(line.strip()[:60]), remedy)
         key, name = words
@@ -141,7 +144,7 @@ def _parse_names(text: str) -> dict[str, str]:
         if names.setdefault(key, name) != name:
             raise fabric_error(
                 line_number,
-                "must name every node once",
+                "must name each node only once",
                 f"{words[0]} again",
                 REMOVE_DUPLICATE,
             )

@@ -84,8 +84,8 @@ def fabric_of(text: str, source: str, supplement: FabricSupplement) -> ImportedF
     except InputError:
         raise
     except (KeyError, TypeError, AttributeError, ValueError) as error:
-        rule = "must be InfraGraph 3.1"
-        remedy = "See its schema, docs/openapi.yaml."
+        rule = "must be a valid InfraGraph 3.1 file"
+        remedy = "See InfraGraph's schema, docs/openapi.yaml."
         raise fabric_error(
             0, rule, f"{type(error).__name__}: {error}", remedy
         ) from None
@@ -184,10 +184,10 @@ def _build_fabric(
         ]
         if len(ends[0]) * len(ends[1]) > MAX_EDGES:
             rule = f"an edge must stand for at most {MAX_EDGES} links"
-            raise fabric_error(path, rule, "more", "Split it.")
+            raise fabric_error(path, rule, "more", "Split the edge.")
         scheme = edge.get("scheme", "one2one")
         if scheme not in {"one2one", "many2many"}:
-            remedy = "Write each of its edges as one2one."
+            remedy = "Write each link as an edge with scheme one2one."
             rule = "scheme must be one2one or many2many"
             raise fabric_error(f"{path}.scheme", rule, repr(scheme), remedy)
         pairs = zip(*ends, strict=False) if scheme == "one2one" else product(*ends)
@@ -268,7 +268,7 @@ def _list_endpoints(
     """
     name, slice_text = _split_slice(end["instance"])
     if name not in infrastructure.instances:
-        rule = "must be an instance"
+        rule = "must be an instance of the file"
         remedy = f"Known: {', '.join(infrastructure.instances)}."
         raise fabric_error(f"{path}.instance", rule, repr(name), remedy)
     device, count = infrastructure.instances[name]

@@ -31,7 +31,7 @@ _LINE_WITHOUT_ENTRY = re.compile(
 """Lines without an entry, the last of them warnings of a program, as in 'ibwarn: [123]
 ...'.
 """
-_REMEDY = "Dump the tables again, and keep all that the tool prints."
+_REMEDY = "Dump the tables again, and keep the tool's whole output."
 
 
 class _DumpedEntry(NamedTuple):
@@ -105,7 +105,7 @@ def _match_to_fabric(text: str, fabric: ImportedFabric) -> ForwardingTableFile:
     for dumped in _parse_dump(text):
         name = names.get(dumped.switch_guid)
         if name is None:
-            remedy = "Dump fabric and tables again, one after the other."
+            remedy = "Dump the fabric and the tables again, right after each other."
             value = f"guid 0x{dumped.switch_guid}"
             raise fabric_error(
                 dumped.line, "must be a switch of the fabric", value, remedy
@@ -139,7 +139,7 @@ def _match_to_fabric(text: str, fabric: ImportedFabric) -> ForwardingTableFile:
         if missing_ports := sorted(host_ports - table.keys()):
             rule = f"the table of {name} must have all {len(host_ports)} host ports"
             node, port = missing_ports[0]
-            value = f"{len(missing_ports)} of them missing, such as {node} port {port}"
+            value = f"{len(missing_ports)} missing, such as {node} port {port}"
             raise fabric_error(first_line[name], rule, value, _REMEDY)
 
     listed_destinations = [
@@ -204,6 +204,6 @@ def _parse_dump(text: str) -> list[_DumpedTable]:
             raise fabric_error(line_number, rule, repr(line[:60]), _REMEDY)
     if not tables:
         rule = "must hold forwarding tables"
-        remedy = "Name what `dump_lfts` or OpenSM wrote."
+        remedy = "Name a file that `dump_lfts` or OpenSM wrote."
         raise fabric_error(0, rule, "none", remedy)
     return tables

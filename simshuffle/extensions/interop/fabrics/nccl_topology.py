@@ -197,18 +197,21 @@ def host_of(text: str, source: str) -> HostInventory:
     parser.StartDoctypeDeclHandler = _refuse_doctype
     parser.StartElementHandler = handler.start_element
     parser.EndElementHandler = handler.end_element
-    remedy = "Let NCCL write it once more, with NCCL_TOPO_DUMP_FILE."
+    remedy = "Let NCCL write the file again, with NCCL_TOPO_DUMP_FILE."
     try:
         parser.Parse(blank_surroundings(text).encode(), True)
     except expat.ExpatError as error:
-        rule = f"must be whole XML: {expat.ErrorString(error.code)}"
+        rule = f"must be complete XML: {expat.ErrorString(error.code)}"
         raise fabric_error(error.lineno, rule, "", remedy) from None
     except ValueError as error:
         raise fabric_error(parser.CurrentLineNumber, str(error), "", remedy) from None
     if len(handler.host_hashes) > 1:
-        rule = "must be of one host"
+        rule = "must describe one host"
         raise fabric_error(
-            0, rule, f"{len(handler.host_hashes)}", "Dump it in a run on one host."
+            0,
+            rule,
+            f"{len(handler.host_hashes)}",
+            "Dump the file in a run on one host.",
         )
     if not handler.gpus:
         raise fabric_error(

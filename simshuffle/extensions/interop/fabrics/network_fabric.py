@@ -30,7 +30,7 @@ def fabric_of_network(graph: Any, source: str) -> ImportedFabric:
 
     Args:
         graph: a sketch, a graph or a cabling.
-        source: name of the network in errors.
+        source: name of the network in errors; it becomes the fabric's.
     """
     cabling = Cabling.from_graph(graph)
     nodes = [

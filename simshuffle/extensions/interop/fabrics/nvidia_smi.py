@@ -28,7 +28,7 @@ _HEADER = re.compile(
     r"^[ \t]*GPU[0-9]+[ \t].*\b(?:GPU[0-9]+|CPU Affinity)\b", re.MULTILINE
 )
 _LEGEND = re.compile(r"^\s*(NIC[0-9]+):\s*(\S+)", re.MULTILINE)
-REMEDY = "Save all that nvidia-smi topo -m prints."
+REMEDY = "Save the whole output of nvidia-smi topo -m."
 
 
 def begins(text: str) -> bool:
@@ -45,8 +45,8 @@ class _ConnectionMatrix:
     numa: dict[str, str]  # NUMA domain of a GPU; '' if not known
 
     def devices_below_same_root(self, name: str) -> list[str]:
-        """Return the names of the devices that share a device's PCIe root port, by its
-        own words and theirs; the device itself is none of them.
+        """Return the names of the other devices that share a device's PCIe root port,
+        by the words in the device's row or in the peer's.
         """
         column = self.names.index(name)
         pairs = zip(self.names, self.connections[name], strict=True)
@@ -95,9 +95,9 @@ def host_of(text: str, source: str) -> HostInventory:
         )
     if any(gpu.nvlinks for gpu in gpus):
         warnings.append(
-            "NVLinks count as of V100 to H100: those of B200 carry twice as much"
+            "NVLinks count with the bandwidth of V100 to H100; NVLinks of B200 carry twice as much"
         )
-    warnings.append("The matrix does not say what PCIe carries")
+    warnings.append("the matrix does not give the bandwidth of PCIe")
     port_names = [port_name_of_nic.get(port, port) for port in ports]
     return HostInventory(f"{source} (nvidia-smi topo -m)", gpus, port_names, warnings)
 

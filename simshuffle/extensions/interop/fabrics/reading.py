@@ -37,7 +37,7 @@ _RECOGNIZER_OF_KIND = {
     "names": infiniband.begins,
 }
 FABRIC_FORMATS = (
-    "what ibnetdiscover prints, topology.conf or topology.yaml of Slurm, InfraGraph, networkx"
+    "output of ibnetdiscover, topology.conf or topology.yaml of Slurm, InfraGraph, networkx"
     " node-link JSON, GraphML"
 )
 
@@ -62,7 +62,7 @@ def read_fabric(
     """
     text = read_text(path)
     supplement = supplement or FabricSupplement()
-    is_network_file = path.suffix in {".json", ".graphml", ".xml"}
+    is_network_file = path.suffix.lower() in {".json", ".graphml", ".xml"}
     reader = next((reader for reader in _READERS if reader.begins(text)), None)
     if reader is not None or is_network_file:
         _check_supplement(supplement, reader, path)
@@ -96,19 +96,21 @@ def _check_supplement(
     Raises:
         TopologyError: there is such a fact.
     """
-    rule = "is for what ibnetdiscover printed"
-    remedy = "Leave it out."
+    rule = "is only for output of ibnetdiscover"
+    remedy = "Leave the option out."
     if supplement.names and reader is not ibnetdiscover:
         option = "--names"
     elif supplement.hosts and reader is not ibnetdiscover:
         option = "--slurm"
     elif supplement.links_up is not None and reader is not slurm:
         option = "--links-up"
-        rule = "is for a topology of Slurm"
+        rule = "is only for a topology of Slurm"
     elif supplement.bandwidth is not None and reader is None:
         option = "--link-bandwidth"
         rule = "is not for node-link JSON or GraphML"
-        remedy = "Leave it out, and write the bandwidth of each link in the file."
+        remedy = (
+            "Leave the option out, and write the bandwidth of each link in the file."
+        )
     else:
         return
     raise TopologyError(Problem(option, rule, str(path), remedy), "command line")
@@ -186,7 +188,7 @@ def find_dumps(folder: Path) -> DumpFiles:
     if "network" not in path_of_kind:
         if "slurm" not in path_of_kind:
             rule = "must hold the dump of a network"
-            remedy = "Add what ibnetdiscover printed."
+            remedy = "Add a file that ibnetdiscover printed."
             raise TopologyError(Problem("", rule, "none", remedy), str(folder))
         path_of_kind["network"] = path_of_kind.pop("slurm")
     return DumpFiles(unread=unread, **path_of_kind)

@@ -75,7 +75,7 @@ def fabric_of(text: str, source: str, supplement: FabricSupplement) -> ImportedF
     switches = _parse_switches(text)
     bandwidth = supplement.bandwidth
     if bandwidth is None:
-        rule = "Slurm does not say what links carry"
+        rule = "the bandwidth of links is needed, which Slurm does not know"
         remedy = "Add --link-bandwidth '25 GB/s'."
         raise fabric_error(0, rule, "no --link-bandwidth", remedy)
     parent_of_switch = _switch_above(switches)
@@ -100,15 +100,17 @@ def fabric_of(text: str, source: str, supplement: FabricSupplement) -> ImportedF
             num_links = supplement.links_up or num_hosts_below[name]
             cables += [Cable((name, parent), None, bandwidth)] * num_links
     warnings = [
-        f"every link carries what --link-bandwidth says, and a host has one: {source}"
+        f"each link has the bandwidth of --link-bandwidth, and each host has one link: {source}"
     ]
     if parent_of_switch and supplement.links_up is None:
         warnings.append(
-            "links up are as many as hosts below: an estimate; --links-up says another"
+            "a switch has as many links up as hosts below: an estimate; --links-up sets another"
+            " number"
         )
     if TOP_SWITCH in switches:
         warnings.append(
-            "blocks are joined by one switch: an estimate, as Slurm does not say how"
+            "one switch joins all blocks: an estimate, since Slurm does not say how blocks are"
+            " joined"
         )
     unused_switches = [name for name in switches if not num_hosts_below[name]]
     left_out = []
@@ -136,7 +138,7 @@ def read_hosts(path: Path) -> frozenset[str]:
     with attribute_errors(path):
         text = read_text(path)
         if not begins(text):
-            remedy = "Name its topology.conf or topology.yaml."
+            remedy = "Name Slurm's topology.conf or topology.yaml."
             raise fabric_error(
                 0, "must be a topology of Slurm", "something else", remedy
             )
@@ -160,12 +162,12 @@ def _switch_above(switches: dict[str, _SlurmSwitch]) -> dict[str, str]:
         for child in switch.child_switches:
             if child not in switches:
                 rule = "must be a switch of the file"
-                remedy = "Add its line, or correct the name."
+                remedy = "Add a line for the switch, or correct its name."
                 raise fabric_error(
                     switch.line, rule, f"{child!r} below {name!r}", remedy
                 )
             if child in parent_of_switch:
-                rule = "a switch must have one switch above it"
+                rule = "a switch must have only one switch above it"
                 value = f"{child!r} below {parent_of_switch[child]!r} and {name!r}"
                 raise fabric_error(switch.line, rule, value, "Keep one of the two.")
             parent_of_switch[child] = name
@@ -175,7 +177,7 @@ def _switch_above(switches: dict[str, _SlurmSwitch]) -> dict[str, str]:
             ancestors.append(parent_of_switch[ancestors[-1]])
         if len(ancestors) > len(switches):
             rule = "switches must stand in a tree"
-            remedy = "Correct what is below what."
+            remedy = "Correct the switches below each switch."
             raise fabric_error(
                 switches[name].line, rule, f"{name!r} in a circle", remedy
             )
@@ -192,7 +194,7 @@ def _switch_of_hosts(switches: dict[str, _SlurmSwitch]) -> dict[str, str]:
     for name, switch in switches.items():
         for node in switch.nodes:
             if node in switch_of_host or node in switches:
-                rule = "a node must be below one switch, and no switch itself"
+                rule = "a node must be below only one switch, and must not be a switch"
                 value = f"{node!r} below {switch_of_host.get(node, 'another')!r} and {name!r}"
                 raise fabric_error(switch.line, rule, value, "Keep one of the two.")
             switch_of_host[node] = name
@@ -232,7 +234,7 @@ def _parse_conf(text: str) -> dict[str, _SlurmSwitch]:
         has_blocks = has_blocks or "blockname" in words
         if not words.get("nodes") and not words.get("switches"):
             rule = "a switch needs Nodes= or Switches="
-            remedy = "Add what is below it."
+            remedy = "Add the nodes or switches below the switch."
             raise fabric_error(line_number, rule, repr(line[:60]), remedy)
         nodes = _expand_names(words.get("nodes", ""), line_number)
         child_switches = _expand_names(words.get("switches", ""), line_number)
@@ -273,7 +275,7 @@ def _parse_yaml(text: str) -> dict[str, _SlurmSwitch]:
             _add_switch(switches, name, _SlurmSwitch(0, nodes, child_switches))
         return _join_blocks(switches) if kind == "block" else switches
     rule = "a topology must be a tree or blocks"
-    remedy = "A flat one says nothing of the network."
+    remedy = "Name a file with a tree or blocks; a flat topology does not describe the network."
     raise fabric_error(0, rule, repr(chosen.get("topology")), remedy)
 
 
@@ -305,7 +307,7 @@ def _add_switch(
     """Add a switch, and refuse a second one with its name."""
     if name in switches:
         raise fabric_error(
-            switch.line, "must have every switch once", repr(name), "Rename one."
+            switch.line, "must have each switch only once", repr(name), "Rename one."
         )
     switches[name] = switch
 

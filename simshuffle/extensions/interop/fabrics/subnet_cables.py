@@ -20,7 +20,7 @@ from simshuffle.extensions.interop.fabrics.subnet_records import (
 )
 
 _RUN_AGAIN = "Run the tool again: the fabric changed, or the file is cut off."
-_SAVE_ALL = "Run the tool again, and keep all that it prints: the file may be cut off."
+_SAVE_ALL = "Run the tool again, and keep its whole output: the file may be cut off."
 _MAX_PORTS = 254
 RecordPort = tuple[str, int]
 """The identity of a node, and the number of one of its ports."""
@@ -120,7 +120,7 @@ def add_missing_adapters(dump: Dump) -> None:
             if is_cut_in_switches or not peer.startswith("H-"):
                 port_text = describe_port(records, (key, port_number))
                 rule = "a cable must end at a node of the file"
-                value = f"{peer} at {port_text}, which has no record"
+                value = f"{peer} at {port_text}, a node without a record"
                 raise fabric_error(port.line, rule, value, _SAVE_ALL)
             if peer not in records:
                 guid = peer.partition("-")[2].lstrip("0").lower()
@@ -136,7 +136,7 @@ def add_missing_adapters(dump: Dump) -> None:
                 lid=port.peer_lid,
             )
     if added:
-        subject = "adapters without a record of their own, read from their switches"
+        subject = "adapters without a record, read from the records of their switches"
         dump.warnings.append(count_with_example(subject, list(added.values())))
 
 
@@ -163,7 +163,7 @@ def add_missing_ends(dump: Dump) -> None:
             elif back.peer != (key, port_number):
                 raise mismatch_error(dump.records, (key, port_number), back)
     if one_sided:
-        subject = "cables that one end alone names"
+        subject = "cables that only one end names"
         dump.warnings.append(count_with_example(subject, one_sided))
 
 
@@ -176,7 +176,7 @@ def mismatch_error(
     named_port = f"port {peer_record_port.peer[1]} of {records[peer_record_port.peer[0]].label!r}"
     value = (
         f"port {record_port[1]} of {records[record_port[0]].label!r} names port {port.peer[1]} of"
-        f" {peer.label!r}, which names {named_port}"
+        f" {peer.label!r}, but that port names {named_port}"
     )
     return fabric_error(
         port.line, "both ends of a cable must name each other", value, _RUN_AGAIN
@@ -209,7 +209,7 @@ def take_slower_rates(dump: Dump) -> None:
             rates.sort(key=lambda rate: bandwidth_of_rate(rate) or 0.0)
             port.rate = peer_port.rate = (rates or [port.rate or peer_port.rate])[0]
     if unequal:
-        subject = "cables whose ends say different rates, of which the slower counts"
+        subject = "cables whose ends name different rates (the slower rate counts)"
         dump.warnings.append(count_with_example(subject, unequal))
 
 
@@ -245,8 +245,8 @@ def drop_loose_adapters(dump: Dump) -> None:
 
 
 def drop_loose_switches(dump: Dump) -> None:
-    """Drop switches to which no cable leads, unless that is all of them, and note their
-    number.
+    """Drop switches to which no cable leads, unless no switch has a cable, and note the
+    number of dropped switches.
     """
     records = dump.records
     switches = {

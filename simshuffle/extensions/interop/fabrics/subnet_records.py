@@ -44,9 +44,7 @@ _IDENTITY = re.compile(r"[SHR]-[0-9a-fA-F]{8,16}")
 _AGGREGATION = re.compile(r"Aggregation Node|SHARP", re.IGNORECASE)
 _KIND_OF_WORD = {"Hca": "Ca", "SW": "Switch", "CA": "Ca", "RT": "Rt"}
 _MAX_PORTS = 254
-_REMEDY = (
-    "Run ibnetdiscover again, and keep all that it prints: the file may be cut off."
-)
+_REMEDY = "Run ibnetdiscover again, and keep its whole output: the file may be cut off."
 
 
 @dataclass
@@ -71,7 +69,8 @@ class SubnetRecord:
     line: int  # of the file, from 1
     kind: str  # 'Switch', 'Ca' or 'Rt'
     size: int  # highest number that a port may have
-    label: str  # the description; '' if the file has none
+    # the description, or the name that ibsim calls the node by; '' if the file has neither
+    label: str
     guid: str  # as `normalize_guid` writes it
     device: int = 0  # the maker's device ID; 0 if the file does not say it
     # ports with a cable, by number
@@ -147,7 +146,7 @@ def read_dump(text: str) -> Dump:
                 f"line {line_number} is cut off and was left out: {line[:60]!r}"
             )
         else:
-            rule = "must be a line of ibnetdiscover: a node, or one of its ports"
+            rule = "must be a line of ibnetdiscover: a node, or a port of a node"
             raise fabric_error(line_number, rule, repr(line[:60]), _REMEDY)
     if not dump.records:
         rule = "must hold switches and adapters with their ports, as ibnetdiscover prints them"
@@ -177,6 +176,9 @@ def add_record(
     """Add the record that begins in a line, and return it; without a ``guid`` its own
     is from its identity.
 
+    A node of ibsim that the file calls by a name, not by an identity, has that name as
+    its label where it has no description.
+
     Args:
         records: the records so far, changed in place.
         line_number: number of the line.
@@ -192,7 +194,7 @@ def add_record(
     if identity in records:
         raise fabric_error(
             line_number,
-            "must have every node once",
+            "must have each node only once",
             f"{identity} again",
             REMOVE_DUPLICATE,
         )
@@ -233,7 +235,7 @@ def add_port(record: SubnetRecord, line_number: int, match: re.Match[str]) -> No
     if port == 0 and record.kind == "Switch":
         return
     if port in record.ports or not 1 <= port <= record.size:
-        rule = f"must be a port from 1 to {record.size}, each once"
+        rule = f"must be a port from 1 to {record.size} that stands only once"
         remedy = "Run the tool again: the file was changed."
         raise fabric_error(
             line_number, rule, f"port {port} of {record.label!r}", remedy
@@ -301,6 +303,6 @@ def name_records(records: Records, names: Mapping[str, str], source: str) -> Non
             num_named = num_named + 1
     if not num_named:
         rule = f"must name some of the {len(records)} nodes of {source}"
-        remedy = "Take the map of this fabric, with GUIDs of nodes."
+        remedy = "Give the node-name map of this fabric, with GUIDs of nodes."
         problem = Problem("--names", rule, f"{len(names)} other names", remedy)
         raise TopologyError(problem, "command line")

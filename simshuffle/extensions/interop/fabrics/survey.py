@@ -337,9 +337,9 @@ def check_effort(survey: Survey, pattern: str) -> None:
     """
     seconds = survey.num_adapters**2 / _PAIRS_PER_S
     if pattern == ALL_TO_ALL and seconds > _MAX_SECONDS:
-        rule = f"counts the messages of {survey.num_adapters**2:,} pairs of adapters: about"
-        rule += f" {seconds / 3600:.1f} hours here, at most {_MAX_SECONDS / 60:g} minutes are taken"
-        remedy = "Take random_permutation, or another pattern in which each host has one partner."
+        rule = f"must take at most {_MAX_SECONDS / 60:g} minutes, but the messages of"
+        rule += f" {survey.num_adapters**2:,} pairs of adapters take {seconds / 3600:.1f} hours"
+        remedy = "Use random_permutation, or another pattern in which each host has one partner."
         refuse("--pattern", rule, pattern, remedy, "command line")
 
 
@@ -369,7 +369,7 @@ def describe_network(survey: Survey) -> dict[str, str]:
     num_sampled = len(survey.sampled_leaves)
     sample_note = ""
     if num_sampled < num_leaves:
-        sample_note = f" (from all to {num_sampled:,} of {num_leaves:,} leaf switches)"
+        sample_note = f" (from all leaf switches to {num_sampled:,} of {num_leaves:,})"
     bandwidth = readable(survey.bisection, Dimension.BANDWIDTH)
     facts = {
         "hosts": str(len(cabling.nodes_of_kind("host"))),
@@ -428,7 +428,8 @@ def route_rows(
     """Return the route between two hosts for every rail, as texts for people.
 
     A row holds rail (from 0), link, and bandwidth and latency of the link. There is one
-    for each link, rail after rail, in the order of the route.
+    for each link, rail after rail, in the order of the route. Rails are those of
+    `host_ports`: as many as the host of the fabric with the fewest ports has.
 
     Raises:
         InputError: one of the names is no host, or both are the same.
@@ -442,9 +443,7 @@ def route_rows(
     if unknown or source == target:
         value = ", ".join(map(repr, unknown)) or f"{source!r} twice"
         similar_names = get_close_matches(unknown[0], names, 3) if unknown else []
-        remedy = (
-            f"There are {len(names)}, such as {', '.join(similar_names or names[:2])}."
-        )
+        remedy = f"There are {len(names)} hosts, such as {', '.join(similar_names or names[:2])}."
         refuse("--route", "needs the names of two hosts", value, remedy, "command line")
     ports = host_ports(fabric)
     source_ports = ports[names.index(source)]

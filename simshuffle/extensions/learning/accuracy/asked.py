@@ -120,10 +120,13 @@ def request(options: AccuracyOptions) -> Request[AccuracyRequest]:
             momentum; training is divided otherwise than by data.
     """
     if options.shards == "sorted":
-        rule = "must be random: the law is of how many samples statistics rest on, not of which"
+        rule = (
+            "must be random: the law counts the samples behind statistics, and ignores which"
+            " ones"
+        )
         remedy = (
-            "Train it: simshuffle train with partition: sorted, or screen your own network on"
-            " such shards."
+            "Train on sorted shards (simshuffle train with partition: sorted), or screen your"
+            " own network on sorted shards."
         )
         refuse("--shards", rule, "sorted", remedy, COMMAND_LINE)
     scenario = scenario_of(options.scenario, options.set)
@@ -292,14 +295,15 @@ def _known_norm(rows: Any, name: str, layers: LayerList | None) -> Norm | None:
 def _main_layer_kind(layers: LayerList | None) -> str:
     """Return the kind of layers that counts: attention, convolution or dense.
 
-    It is the first of these that the network has, however few; '' if its layers are not
-    known.
+    It is attention if there is any, else what more layers are, convolutions where as
+    many are dense. It is '' if there are none of these, or layers are not known.
     """
-    layer_kinds = (
-        {layer.kind for layer in layers.layers} if layers is not None else set()
-    )
-    table_kinds = {"attention": "attention", "conv": "convolution", "linear": "dense"}
-    return next((word for kind, word in table_kinds.items() if kind in layer_kinds), "")
+    num_layers = Counter(layer.kind for layer in layers.layers) if layers else Counter()
+    if num_layers["attention"]:
+        return "attention"
+    if num_layers["conv"] >= max(num_layers["linear"], 1):
+        return "convolution"
+    return "dense" if num_layers["linear"] else ""
 
 
 def _norm_channels(layers: LayerList | None) -> tuple[int, ...]:

@@ -64,8 +64,8 @@ def accuracy_chart(tables: Tables, meta: Mapping[str, Any]) -> Chart:
         panels or [message_panel("nothing is known")],
         2.1 * max(len(panels), 1),
         LOOKS,
-        "Points of accuracy lost, with 90 % intervals, against the time of an epoch; filled: on the"
-        " front.",
+        "Points of accuracy lost, with 90 % intervals, against the time of an epoch; filled"
+        " marks are on the front.",
         legend=str(meta["sensitivity"]["model"]),
         x="warm epoch (s)",
         y="points lost",

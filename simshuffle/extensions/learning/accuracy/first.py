@@ -21,10 +21,10 @@ def lines(request: AccuracyRequest) -> Iterator[str]:
     model = request.sensitivity.model
     tolerance = request.tolerance
     if request.sensitivity.norm != "batch":
-        yield f"{model} has no batch norm: 0 points are lost by running statistics."
+        yield f"{model} has no batch norm, so running statistics lose 0 points."
         return
     if not request.norm_is_known:
-        yield f"What {model} normalises by is not known; batch norm is assumed."
+        yield f"The norm of {model} is not known; batch norm is assumed."
     for size in dict.fromkeys(case.world_size for case in request.cases):
         cases = [case for case in request.cases if case.world_size == size]
         losing = [case.strategy for case in cases if case.changes]
@@ -32,12 +32,13 @@ def lines(request: AccuracyRequest) -> Iterator[str]:
             yield f"{size:,} ranks: {', '.join(case.strategy for case in cases)} loses nothing."
             continue
         loss = local_loss(request, cases[0])
-        consequence = f"{tolerance:g} may be lost"
+        consequence = f"the tolerance is {tolerance:g} points"
         if loss.high <= tolerance:
             consequence = "nothing has to be done"
         yield (
             f"{size:,} ranks: {', '.join(losing)} lose at most {format_points(loss.points)} points"
-            f" ({format_points(loss.low)} to {format_points(loss.high)}), as local shuffle does;"
+            f" ({format_points(loss.low)} to {format_points(loss.high)}), the loss of local"
+            " shuffle;"
             f" {consequence}."
         )
 

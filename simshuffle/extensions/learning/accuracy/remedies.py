@@ -43,7 +43,7 @@ RECOMPUTED_SAMPLES = 16_384
 """Samples on which statistics are recomputed before an evaluation: n at least that of
 27 batches of 32 at momentum 0.1.
 """
-OTHER_NETWORK_NOTE = "another network: its own accuracy is not in this"
+OTHER_NETWORK_NOTE = "another network: the loss leaves out its own accuracy"
 
 
 def simulation_name(case: AccuracyCase, change: str) -> str:
@@ -331,7 +331,7 @@ class RemedyComparison:
 
     def _batch_remedies(self) -> Iterator[RemedyEstimate]:
         """Yield the remedies that enlarge the local batch."""
-        note = "if memory allows; the learning rate must be found anew"
+        note = "needs more memory, and a new learning rate"
         for change, samples, added_s in self._possible_changes({"local batch"}):
             batch = change.scenario.workload.local_batch_size
             yield self._remedy(
@@ -347,7 +347,7 @@ class RemedyComparison:
             yield self._slow_momentum()
 
         sums = None
-        cost_note = "; its layers are not known, so neither are costs"
+        cost_note = "; costs are not known, as its layers are not known"
         if self._request.channels:
             sums = self._outcomes[sums_cell_name(self._case)].values
             cost_note = ""
@@ -356,7 +356,7 @@ class RemedyComparison:
         world_size = self._case.world_size
         iterations = self._base_samples["iterations"]
         buffers = None if sums is None else sums["buffers"]
-        note = f"at the end of an epoch{cost_note}; a point remained lost at 8 samples a rank"
+        note = f"at the end of an epoch{cost_note}; with 8 samples a rank a point remained lost"
         yield self._remedy(
             "pooled", "pooled", self._base_samples, "all", buffers, note=note
         )
@@ -388,7 +388,7 @@ class RemedyComparison:
         is_too_slow = epochs_back > LATE_SHARE * self._request.epochs
         note = ""
         if is_too_slow:
-            note = f"too slow: statistics reach back {epochs_back:.2g} epochs of other weights"
+            note = f"too slow: statistics reach back {epochs_back:.2g} epochs, to older weights"
         return self._remedy(
             SLOW_MOMENTUM_NAME,
             "momentum",
@@ -406,7 +406,7 @@ class RemedyComparison:
 
         The samples are of the whole set (as after stochastic weight averaging, arXiv
         1803.05407): every sample once, so that n is their number; all ranks share them.
-        Without ``sums`` summing takes 0 s.
+        Without ``sums`` the seconds lack those of summing, and the note says so.
         """
         workload = self._case.base.workload
         batch = workload.local_batch_size
@@ -422,13 +422,15 @@ class RemedyComparison:
         )
         forward = float(self._case.base.step_times.forward_of(sizes).sum())
         samples = dict.fromkeys(("n", "low", "high", "global"), float(count))
+        note = "before every evaluation; the time leaves out reading the samples"
+        note += ", and summing, as its layers are not known" * (sums is None)
         return self._remedy(
             f"recomputed on {count:,} samples",
             "recomputed",
             samples,
             "",
             forward + (0.0 if sums is None else sums["buffers"]),
-            note="before every evaluation; reading the samples is not in it",
+            note=note,
         )
 
     def _exchange_remedies(self) -> Iterator[RemedyEstimate]:

@@ -215,7 +215,7 @@ def _sensitivity_without_norm(
         low=0.0,
         high=0.0,
         rms=_rms(chosen_rows),
-        basis=f"the scatter of {', '.join(names)}, as there are no running statistics",
+        basis=f"the scatter of {', '.join(names)}, since there are no running statistics",
         known=bool((chosen_rows["model"] == model).any()),
         tried=_tried_ranges(chosen_rows),
         momentum=MEASURED_MOMENTUM,
@@ -341,7 +341,7 @@ def read_screening_file(path: Path) -> MeasuredScreening:
     Raises:
         InputError: there is no such file, it is cut off or of another shape.
     """
-    remedy = "Give the file that simshuffle.train.screen wrote, whole."
+    remedy = "Give the complete file that simshuffle.train.screen wrote."
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -378,7 +378,7 @@ def parse_screening_values(values: Mapping[str, Any], source: str) -> MeasuredSc
     """
     screening, problems = validate_record(dict(values), MeasuredScreening)
     if screening is None or problems:
-        remedy = "Give the file that simshuffle.train.screen wrote, whole."
+        remedy = "Give the complete file that simshuffle.train.screen wrote."
         raise InputError(
             [_name_option(problem, remedy) for problem in problems], source
         )
@@ -428,11 +428,11 @@ def screening_sensitivity(
             normalises otherwise than ``norm``.
     """
     if not math.isclose(screening.momentum, momentum, rel_tol=1e-6):
-        rule = f"must be of the momentum that is asked about, {momentum:g}"
+        rule = f"must have the momentum of --momentum, {momentum:g}"
         remedy = f"Add --momentum {screening.momentum:g}, or screen again."
         refuse("--screening", rule, f"{screening.momentum:g}", remedy, "screening")
     if norm is not None and norm != screening.norm:
-        rule = f"must be of a network with the norm that is asked about, {norm}"
+        rule = f"must be of a network with the norm of --norm, {norm}"
         refuse("--screening", rule, screening.norm, "Leave --norm out.", "screening")
     tried_ranges: dict[str, tuple[float, float]] = {
         "local batch": (screening.local_batch, screening.local_batch)

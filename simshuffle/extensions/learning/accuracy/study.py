@@ -143,8 +143,10 @@ def _facts(
 ) -> dict[str, Any]:
     """Return the facts that texts state beside tables, at key 'accuracy'.
 
-    'importance' is whether any run chooses samples by importance; 'settings' and
-    'remedies' count the rows of those tables.
+    'scenario' is the scenario's name, and 'timed' the name of the network that it
+    trains. 'importance' is whether any run chooses samples by importance, and
+    'norm_is_known' whether the network's norm is known. 'settings' and 'remedies' count
+    the rows of those tables.
     """
     base = request.cases[0].base
     return {

@@ -21,22 +21,23 @@ SENSITIVITY = Schema(
     {
         "model": text("the network"),
         "data": text("the data set"),
-        "norm": text("what it normalises by", *NORMS),
-        "layers": text("what most of its layers are", *LAYERS),
+        "norm": text("norm of the network", *NORMS),
+        "layers": text("kind of most of its layers", *LAYERS),
         "c": amount(
-            "points lost for each 1/n more than under global shuffle; 0 without batch norm"
+            "points lost per 1/n above that of global shuffle; 0 without batch norm"
         ),
         "c_low": amount(
-            "lower end of its 90 % interval; empty where none is documented", empty=True
+            "lower end of the 90 % interval of c; empty where none is documented",
+            empty=True,
         ),
-        "c_high": amount("upper end", empty=True),
-        "rms": amount("points that settings lie beside the curve (root mean square)"),
+        "c_high": amount("upper end of that interval", empty=True),
+        "rms": amount("distance of settings from the curve, points (root mean square)"),
         "n_low": amount("fewest samples that statistics rested on", empty=True),
-        "n_high": amount("most", empty=True),
+        "n_high": amount("most samples that statistics rested on", empty=True),
         "samples_low": count("fewest samples a rank", 1),
-        "samples_high": count("most", 1),
+        "samples_high": count("most samples a rank", 1),
         "ranks_low": count("fewest ranks", 1),
-        "ranks_high": count("most", 1),
+        "ranks_high": count("most ranks", 1),
         "local_batch": count("samples of a rank in an iteration", 1),
         "steps": count("iterations of a training, at least", 1),
         "runs": count("trainings", 1),
@@ -52,16 +53,18 @@ KINDS = (
 )
 _RANKS = count("ranks, M", 1, head="ranks")
 _LOST = real(
-    "points of accuracy expected to be lost against global shuffle; below 0 gained",
+    "expected loss against global shuffle, points of accuracy; below 0 for a gain",
     empty=True,
     head="points\nlost",
     look=format_points,
 )
-_LOW = real("lower end of its 90 % interval", empty=True, look=format_points)
-_HIGH = real("upper end", empty=True, look=format_points)
-_ENOUGH = flag("whether that end is within the tolerance")
+_LOW = real(
+    "lower end of the 90 % interval of the loss", empty=True, look=format_points
+)
+_HIGH = real("upper end of that interval", empty=True, look=format_points)
+_ENOUGH = flag("whether the upper end is within the tolerance")
 _OUTSIDE = text(
-    "what of it was never tried when the sensitivity was measured; empty if nothing"
+    "inputs outside of what was tried when the sensitivity was measured; empty if none"
 )
 _N = amount(
     "samples that the statistics rest on, n; empty without running statistics",
@@ -71,7 +74,7 @@ _N = amount(
 )
 
 TIMED = ("simulation", "closed forms")
-_TIMED = text("what epoch_s is from", *TIMED)
+_TIMED = text("origin of epoch_s", *TIMED)
 _STRATEGY = text("the scenario's shuffling strategy, with Q")
 
 SETTINGS = Schema(
@@ -80,16 +83,16 @@ SETTINGS = Schema(
         "strategy": _STRATEGY,
         "samples": count("samples of a rank", 1, head="samples\na rank"),
         "local_batch": count("samples of a rank in an iteration", 1),
-        "iterations": count("of an epoch", 1, head="iterations"),
+        "iterations": count("iterations of an epoch", 1, head="iterations"),
         "n": _N,
         "n_low": amount(
             "lower end of the 90 % interval of n, from how ranks differ", empty=True
         ),
-        "n_high": amount("upper end", empty=True),
+        "n_high": amount("upper end of that interval", empty=True),
         "n_global": amount(
             "n of global shuffle", empty=True, head="n global", look=format_number
         ),
-        "emulated": count("ranks that were followed to know n; 0 where it is exact"),
+        "emulated": count("ranks that were followed to find n; 0 where n is exact"),
         "loss_points": _LOST,
         "low_points": _LOW,
         "high_points": _HIGH,
@@ -105,38 +108,38 @@ REMEDIES = Schema(
     {
         "world_size": _RANKS,
         "strategy": _STRATEGY,
-        "remedy": text("what is done; 'as it is' for nothing", head="remedy"),
-        "kind": text("what sort of remedy", *KINDS),
+        "remedy": text("name of the remedy; 'as it is' for none", head="remedy"),
+        "kind": text("kind of the remedy", *KINDS),
         "n": _N,
         "loss_points": _LOST,
         "low_points": _LOW,
         "high_points": _HIGH,
         "own_points": real(
-            "the same against global shuffle with the same change",
+            "expected loss against global shuffle with the same change, points",
             empty=True,
             look=format_points,
         ),
         "epoch_s": amount(
-            "s of a warm epoch with it; empty where it cannot be had, or no costs are known",
+            "s of a warm epoch with the remedy; empty if it is impossible or its costs are unknown",
             empty=True,
             head="epoch s",
             look=".4g",
         ),
         "added_s": real(
-            "s that this is longer than as it is",
+            "s that the remedy adds to an epoch",
             empty=True,
             head="added s",
             look="+.3g",
         ),
         "outside": _OUTSIDE,
         "note": text(
-            "why it cannot be had or is not chosen, and what the law leaves out"
+            "why the remedy is impossible or not chosen, and what the law leaves out"
         ),
         "enough": _ENOUGH,
         "front": flag(
             "whether no other remedy of the same network loses less in less time"
         ),
-        "chosen": flag("the quickest that is enough; as it is, if that is"),
+        "chosen": flag("whether it is the quickest remedy that is enough"),
     },
     key=("world_size", "strategy", "remedy"),
     absent={"strategy": ""},

@@ -52,18 +52,22 @@ def _norm_free_verdict(settings: pd.DataFrame, meta: Mapping[str, Any]) -> str:
     sizes = ", ".join(f"{size:,}" for size in dict.fromkeys(settings["world_size"]))
     return (
         f"{meta['sensitivity']['model']} has no batch norm: there are no running statistics, n is"
-        f" not defined, and the law does not apply. By this mechanism {names} on {sizes} ranks lose"
-        f" 0 points. What was trained without batch norm came within {scatter} points of global"
+        f" not defined, and the law does not apply. Running statistics lose 0 points for {names} on"
+        f" {sizes} ranks. Trainings without batch norm came within {scatter} points of global"
         " shuffle on random shards (90 %). Nothing is known of other mechanisms."
     )
 
 
 def _norm_assumption(meta: Mapping[str, Any]) -> str:
-    """State that batch norm is assumed of a network whose norm is unknown."""
+    """State that batch norm is assumed of the network, whose norm must be unknown.
+
+    That is not checked here.
+    """
     model = meta["sensitivity"]["model"]
     return (
-        f"What {model} normalises by is not known: batch norm is assumed. With layer or group norm"
-        " (a transformer, such as a ViT) nothing is lost by this mechanism: add --norm layer."
+        f"The norm of {model} is not known: batch norm is assumed. A network with layer or group"
+        " norm"
+        " (a transformer, such as a ViT) loses nothing by running statistics: add --norm layer."
     )
 
 
@@ -87,7 +91,7 @@ def _verdict_on_ranks(
     elif not len(unacceptable):
         names = ", ".join(reference["strategy"])
         (ranks,) = set(reference["world_size"])
-        yield f"On {ranks:,} ranks {names} loses nothing: it is what others are compared with."
+        yield f"On {ranks:,} ranks {names} loses nothing: other strategies are compared with it."
 
 
 def _acceptable_runs(rows: pd.DataFrame, tolerance: float) -> str:
@@ -108,8 +112,8 @@ def _acceptable_runs(rows: pd.DataFrame, tolerance: float) -> str:
         f"On {worst['world_size']:,} ranks with {worst['samples']:,} samples each"
         f" {', '.join(rows['strategy'])} {verb} expected to lose"
         f" {format_points(worst['loss_points'])} points{at_most} ({_format_interval(worst)});"
-        f" {n_clause}, and {format_number(worst['n_global'])} under global shuffle. That is within"
-        f" {tolerance:g} points: nothing has to be done."
+        f" {n_clause}, and {format_number(worst['n_global'])} under global shuffle. The loss is"
+        f" within {tolerance:g} points: nothing has to be done."
     )
 
 
@@ -144,8 +148,8 @@ def _losing_run(
         return f"{loss_clause}. No remedy is sure to stay within {tolerance:g} points."
     best = chosen.to_dict("records")[0]
     return (
-        f"{loss_clause}. Quickest within {tolerance:g} points is {best['remedy']}:"
-        f" {format_points(best['loss_points'])} ({_format_interval(best)}),"
+        f"{loss_clause}. The quickest remedy within {tolerance:g} points is {best['remedy']}:"
+        f" {format_points(best['loss_points'])} points ({_format_interval(best)}),"
         f" {best['added_s']:+.3g} s an epoch."
     )
 
@@ -156,24 +160,26 @@ def _provenance(settings: pd.DataFrame, meta: Mapping[str, Any]) -> str:
     sentence = f"Rests on {sensitivity['basis']}"
     if sensitivity["norm"] == "batch":
         sentence += (
-            f": c = {sensitivity['c']:.3g} points ({sensitivity['low']:.3g} to"
-            f" {sensitivity['high']:.3g}, 90 %) times 1/n - 1/n of global shuffle, settings"
-            f" {sensitivity['rms']:.2g} points beside it; momentum {meta['asked']['momentum']:g}"
+            f": the loss is c (1/n - 1/n of global shuffle), c = {sensitivity['c']:.3g} points"
+            f" ({sensitivity['low']:.3g} to {sensitivity['high']:.3g}, 90 %); settings lie"
+            f" {sensitivity['rms']:.2g} points off this law; momentum {meta['asked']['momentum']:g}"
         )
     sentence += (
-        ". Shards must be random: of shards sorted by class it says nothing. One seed of the"
-        " simulation."
+        ". Shards must be random: the law says nothing of shards sorted by class. The simulation"
+        " has one seed."
     )
     untried = _untried_inputs(settings["outside"])
-    return sentence + (f" Never tried: {'; '.join(untried)}." if untried else "")
+    return sentence + (
+        f" Not tried in these measurements: {'; '.join(untried)}." if untried else ""
+    )
 
 
 def _untried_inputs(outside: pd.Series[str]) -> list[str]:
-    """Return the inputs that were never tried at any number of ranks.
+    """Return the inputs of all runs that lie outside of what was tried, each once.
 
     Values of one input and range are joined: 'ranks 64, 128 (tried: 2 to 16)'.
-    ``outside`` is the column of that name: inputs divided by '; ', or '' where all were
-    tried.
+    ``outside`` is the column of that name, a row for each run: inputs divided by '; ',
+    or '' where all were tried.
     """
     values_by_input: dict[tuple[str, str], list[str]] = {}
     for part in (part for row in outside for part in row.split("; ") if part):
@@ -206,20 +212,24 @@ def details(result: Result) -> Iterator[str | Table]:
 
 
 def document_parts(result: Result) -> list[str | Table]:
-    """Return the parts of documents: `parts` with all remedies instead of a few, and
-    the notes.
+    """Return the parts of documents: the table of losses, tables of all remedies, the
+    notes, and last the cautions.
     """
     return [_loss_table(result), *details(result), *_cautions(result)]
 
 
 def _loss_table(result: Result) -> Table:
-    """Return the table of the loss of each run, without columns that are empty.
+    """Return the table of the loss of each run, beside ranks, samples, n and epoch.
 
-    A column 'interval' is added: the 90 % interval of the loss.
+    Column 'interval' is the 90 % interval of the loss. It shows some columns of
+    ``settings``; those that are empty are left out.
     """
     settings = result.tables["settings"]
     meta = result.meta
-    title = f"What {meta['accuracy']['scenario']} loses, network {meta['sensitivity']['model']}"
+    title = (
+        f"Accuracy that {meta['accuracy']['scenario']} loses, network"
+        f" {meta['sensitivity']['model']}"
+    )
     columns_shown = [
         "world_size",
         "strategy",
@@ -249,13 +259,13 @@ def _cautions(result: Result) -> Iterator[str]:
     meta = result.meta
     if (settings["timed"] != TIMED[0]).any():
         yield (
-            "Epochs that would take long to simulate are timed by closed forms, column timed of"
-            " settings.csv; --exact simulates all."
+            "Closed forms time the epochs that would take long to simulate (column timed of"
+            " settings.csv); --exact simulates all epochs."
         )
     if meta["accuracy"]["importance"]:
         yield (
-            "Importances are drawn anew for every epoch. Those of real losses last, so that the"
-            " same samples stay: n is less than this, and more is lost."
+            "The simulation draws importances anew for every epoch. Importances of real losses"
+            " last, so the same samples stay: the real n is smaller, and the loss is larger."
         )
     timed = meta["accuracy"]["timed"]
     model = meta["sensitivity"]["model"]
@@ -309,13 +319,15 @@ def _notes(remedies: pd.DataFrame, meta: Mapping[str, Any]) -> Iterator[str]:
     """Yield the notes on remedies: effects that the law leaves out, or why one cannot
     be had.
 
-    Remedies without a note are left out. First stands what loss is counted against,
-    where remedies were compared.
+    Remedies without a note are left out. The numbers of ranks are named where not all
+    have the note. With batch norm and more than one row of ``remedies``, the first note
+    says what loss is counted against.
     """
     if len(remedies) > 1 and meta["sensitivity"]["norm"] == "batch":
         yield (
-            "Lost against global shuffle of the scenario as it is. A larger batch or a slower"
-            " momentum lets that rest on more, too: own_points in remedies.csv."
+            "The loss is against global shuffle of the scenario as it is. With a larger batch or a"
+            " slower momentum, the statistics of global shuffle rest on more samples, too: see"
+            " own_points in remedies.csv."
         )
     noted = remedies[remedies["note"] != ""]
     for (remedy, note), rows in noted.groupby(["remedy", "note"], sort=False):

@@ -27,15 +27,15 @@ class AccuracyOptions(RefinedOptions):
         str | None,
         Option(
             "NET",
-            "The network whose sensitivity counts. Default: that of the scenario.",
+            "The network whose sensitivity counts. Default: the network of the scenario.",
         ),
     ] = None
     norm: Annotated[
         str | None,
         Option(
             "NORM",
-            "What it normalises by: batch, group, layer or none. Default: what is known of it; of a"
-            " network of which nothing is known batch, and the answer says so.",
+            "Norm of the network: batch, group, layer or none. Default: the known norm of the"
+            " network; if it is not known, batch, and the answer says so.",
             choices=("batch", "group", "layer", "none"),
         ),
     ] = None
@@ -43,7 +43,7 @@ class AccuracyOptions(RefinedOptions):
         float,
         Option(
             "SHARE",
-            "That running statistics take of each batch, as in PyTorch.",
+            "Momentum of running statistics: the share of each batch, as in PyTorch.",
             low=1e-3,
             high=1,
         ),
@@ -55,18 +55,20 @@ class AccuracyOptions(RefinedOptions):
     screening: Annotated[
         Path | None,
         Option(
-            "FILE", "What simshuffle.train.screen measured of your own network (JSON)."
+            "FILE",
+            "File that simshuffle.train.screen wrote for your own network (JSON).",
         ),
     ] = None
     shards: Annotated[
         str,
         Option(
             "SHARDS",
-            "How samples came to ranks: random or sorted. The law holds for random ones.",
+            "How samples are divided among ranks: random or sorted. The law holds for random"
+            " shards.",
             choices=("random", "sorted"),
         ),
     ] = "random"
-    epochs: Annotated[int, Option("N", "Of the training.", low=1)] = EPOCHS
+    epochs: Annotated[int, Option("N", "Epochs of the training.", low=1)] = EPOCHS
     tolerance: Annotated[
         float, Option("POINTS", "Points of accuracy that may be lost.", low=0, high=100)
     ] = 0.5

@@ -150,7 +150,7 @@ class Filtering:
                 ):  # without it there is nothing to train on
                     reason = outcome.lost if outcome else "not done yet"
                     raise SimulationError(
-                        f"The network that filters was lost. {name}: {reason}"
+                        f"The network of the filter was lost. {name}: {reason}"
                     )
                 noise[cell.seed] = find_table_noise(outcome.tables[POINTS], clustering)
         first_seed = self.study.filter_seeds[0]
@@ -162,7 +162,7 @@ class Filtering:
         try:
             return retraining_cells(self.study, noise_by_seed, self.device)
         except InputError as error:
-            reductions = f"Left out is {self._describe_reductions(outcomes)}."
+            reductions = f"The filter leaves out {self._describe_reductions(outcomes)}."
             problems = [
                 replace(problem, remedy=f"{problem.remedy} {reductions}")
                 for problem in error.problems
@@ -179,7 +179,7 @@ class Filtering:
         used_rows = eps[eps["extractor"] == self.study.filtering.name]
         shares = used_rows.groupby("eps")["reduction"].mean()
         return ", ".join(
-            f"{100 * share:.3g} % at {value:g}" for value, share in shares.items()
+            f"{100 * share:.3g} % at eps {value:g}" for value, share in shares.items()
         )
 
     def tables(self, outcomes: Outcomes) -> FilterTables:
@@ -282,7 +282,7 @@ def check_study(study: DataOptimisedStudy, data: TrainingSet) -> None:
     too_large = [size for size in sizes if size > len(data.train)]
     for size in too_large:
         rule = f"must not exceed the number of training samples, {len(data.train)}"
-        remedy = "Lower it, or write 'largest'."
+        remedy = "Lower the batch size, or write 'largest'."
         problems.append(Problem("retrain.batch_sizes", rule, str(size), remedy))
     smallest = min([*set(sizes) - set(too_large), len(data.train)])
     try:
@@ -405,7 +405,7 @@ def _batch_sizes(study: DataOptimisedStudy, num_left: int) -> list[int]:
     Raises:
         InputError: no samples are left, or fewer than a batch has.
     """
-    remedy = "Raise clustering.eps, so that less is left out."
+    remedy = "Raise clustering.eps, so that the filter leaves out less."
     if not num_left:
         clause = f"{study.clustering.eps:g} leaves none"
         refuse("clustering.eps", "must leave samples", clause, remedy, study.name)
@@ -413,7 +413,7 @@ def _batch_sizes(study: DataOptimisedStudy, num_left: int) -> list[int]:
     too_large = [size for size in sizes if isinstance(size, int) and size > num_left]
     if too_large:
         rule = f"must not exceed the {num_left} samples that the filter leaves"
-        remedy = f"Lower it, or write 'largest'. {remedy}"
+        remedy = f"Lower the batch size, or write 'largest'. {remedy}"
         problems = [
             Problem("retrain.batch_sizes", rule, str(size), remedy)
             for size in too_large

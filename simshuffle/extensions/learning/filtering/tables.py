@@ -42,45 +42,49 @@ SUBSETS = ("full", "network", "random")
 random.
 """
 FILTER_COLUMNS = {
-    "extractor": text("network that the features are of"),
-    "seed": count("of its weights, of t-SNE"),
+    "extractor": text("network whose features are used"),
+    "seed": count("seed of its weights and of t-SNE"),
     "parameters": count("weights of the network"),
     "train_accuracy": share(
         "share of the training samples that the network classifies rightly"
     ),
-    "test_accuracy": share("share of the test samples"),
+    "test_accuracy": share(
+        "share of the test samples that the network classifies rightly"
+    ),
     "features": count("values that go into its last layer"),
     "components": count("principal components that t-SNE got", 1),
-    "explained_variance": share("share of the features' variance in them"),
-    "kl_divergence": number_column("of t-SNE at its end, nats"),
+    "explained_variance": share("share of the features' variance in these components"),
+    "kl_divergence": number_column("KL divergence of t-SNE at its end, nats"),
     "num_samples": count("training samples"),
-    "removed": count("of them, noise"),
-    "reduction": share("share of them that is noise"),
-    "smallest_class": count("samples that are left of the class of which fewest are"),
+    "removed": count("training samples that are noise"),
+    "reduction": share("share of the training samples that is noise"),
+    "smallest_class": count("samples left of the class with the fewest left"),
     "noise_accuracy": share_column(
         "share of the noise that the network classifies rightly; empty where there is none"
     ),
-    "kept_accuracy": share_column("share of the rest"),
-    "used": flag("whether networks were trained on what this filter left"),
+    "kept_accuracy": share_column(
+        "share of the other samples that the network classifies rightly"
+    ),
+    "used": flag("whether networks were trained on the samples that this filter left"),
     "seconds": spent("s, for training, features and t-SNE"),
 }
 """Columns of filters.csv."""
 EPS_COLUMNS = {
     "extractor": text("as in filters.csv"),
     "seed": count("as in filters.csv"),
-    "eps": real("of DBSCAN, in units of t-SNE's plane"),
+    "eps": real("eps of DBSCAN, in units of t-SNE's plane"),
     "reduction": share("share of the training samples that is noise"),
 }
 """Columns of eps.csv."""
 POINT_COLUMNS = {
     "seed": count("as in filters.csv; the extractor is the one whose filter is used"),
     "sample": count("number of the training sample"),
-    "label": count("its class"),
-    "x": real("in t-SNE's plane, without unit"),
-    "y": real("in t-SNE's plane, without unit"),
-    "loss": number_column("of the extractor, nats"),
-    "right": flag("whether the extractor classifies it rightly"),
-    "noise": flag("whether the filter leaves it out"),
+    "label": count("class of the sample"),
+    "x": real("first coordinate in t-SNE's plane, without unit"),
+    "y": real("second coordinate in t-SNE's plane, without unit"),
+    "loss": number_column("loss of the extractor, nats"),
+    "right": flag("whether the extractor classifies the sample rightly"),
+    "noise": flag("whether the filter leaves the sample out"),
 }
 """Columns of points.parquet."""
 SETTING_COLUMNS = {
@@ -90,20 +94,22 @@ SETTING_COLUMNS = {
     ),
     "batch_size": count("samples of a batch", 1),
     "learning_rate": real(
-        "of the study; with learning_rate_scaling, that at the reference batch size"
+        "learning rate of the study; with learning_rate_scaling, at the reference batch size"
     ),
 }
 DESCRIPTION_COLUMNS = SETTING_COLUMNS | {
-    "seed": count("of weights, order and filter"),
-    "num_samples": count("trained on in an epoch"),
+    "seed": count("seed of weights, order and filter"),
+    "num_samples": count("samples trained on in an epoch"),
 }
 """Columns of runs.csv that describe a run; their values follow from the study."""
 RUN_COLUMNS = {
-    "run": text("name; its folder is runs/NAME"),
+    "run": text("name of the run; its folder is runs/NAME"),
     **DESCRIPTION_COLUMNS,
     **ENDING_COLUMNS,
-    "train_loss": number_column("of the last epoch, nats"),
-    "accuracy": share_column("share of the test samples after the last epoch"),
+    "train_loss": number_column("training loss of the last epoch, nats"),
+    "accuracy": share_column(
+        "share of test samples classified rightly after the last epoch"
+    ),
     "loss": number_column("mean test loss after the last epoch, nats"),
 }
 """Columns of runs.csv."""
@@ -127,7 +133,9 @@ SUMMARY_COLUMNS = {
         "whether this learning rate is the best one for the full data at this batch size"
     ),
     "seeds": number_column("runs that ended as they should"),
-    "accuracy": share_column("mean over seeds, share of the test samples"),
+    "accuracy": share_column(
+        "share of test samples classified rightly, mean over seeds"
+    ),
     **INTERVAL_COLUMNS,
     **_reference_columns("full"),
     **_reference_columns("random"),

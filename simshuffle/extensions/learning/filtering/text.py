@@ -103,7 +103,7 @@ def _state_reduction(filters: pd.DataFrame) -> Iterator[str | Table]:
         rows.append([f"{name}{star}", *cells])
     title = (
         "Amount of data reduction (mean over seeds, 95 % interval); *"
-        " what it leaves is trained on"
+        " networks are trained on what this filter leaves"
     )
     yield new_table(
         title, ["extractor"], ["test accuracy in %", "samples left out in %"], rows
@@ -113,8 +113,8 @@ def _state_reduction(filters: pd.DataFrame) -> Iterator[str | Table]:
     )
     if not math.isnan(noise_accuracy):
         yield wrap_paragraph(
-            f"* classifies {100 * noise_accuracy:.1f} % of what it leaves out rightly, and"
-            f" {100 * kept_accuracy:.1f} % of the rest."
+            f"The network marked * classifies {100 * noise_accuracy:.1f} % of the samples that it"
+            f" leaves out rightly, and {100 * kept_accuracy:.1f} % of the others."
         )
 
 
@@ -224,7 +224,8 @@ def _state_all_rates(settings: pd.DataFrame) -> str:
             f" worse in {(significant < 0).sum()} of {len(rows)}."
         )
     return paragraph(
-        "Over all batch sizes and learning rates: settings in which one is better with p < 0.05,"
+        "Over all batch sizes and learning rates: settings in which one data set is better with p"
+        " < 0.05,"
         " uncorrected",
         lines,
     )

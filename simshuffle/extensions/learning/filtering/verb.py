@@ -34,7 +34,7 @@ class TrainOptions(CellOptions):
         str,
         Option(
             "DEVICE",
-            "What trains: auto (a GPU if there is one), cpu, cuda, or cuda:N.",
+            "Device that trains: auto (a GPU if there is one), cpu, cuda, or cuda:N.",
             complete=words("auto", "cpu", "cuda"),
         ),
     ] = "auto"
@@ -71,7 +71,7 @@ def check_device(device: str) -> str:
         import sklearn  # noqa: F401, PLC0415 - extras
         import torch  # noqa: PLC0415
     except ImportError as error:
-        remedy = "Install it: pip install 'simshuffle[train]'."
+        remedy = "Run pip install 'simshuffle[train]'."
         refuse("", f"training needs {error.name}", "", remedy, "simshuffle train")
     if device == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
@@ -81,9 +81,11 @@ def check_device(device: str) -> str:
     has_index = kind == "cuda" and index.isdigit()
     if kind not in {"cpu", "cuda"} or (colon and not has_index):
         rule = "must be auto, cpu, cuda or cuda:N"
-        remedy = "Leave it out for auto."
+        remedy = "Leave --device out for auto."
     elif kind == "cuda" and int(index or 0) >= torch.cuda.device_count():
-        rule = f"must be there; torch finds {torch.cuda.device_count()} GPUs that torch can use"
+        rule = (
+            f"must exist; torch finds {torch.cuda.device_count()} GPUs that it can use"
+        )
     if rule:
         refuse("--device", rule, repr(device), remedy, COMMAND_LINE)
     return device

@@ -147,9 +147,9 @@ def _less_exchange(tables: JoinTables) -> Iterator[str]:
     The last sentence names the strategies that cannot be compared, if there are any.
     """
     yield (
-        "1. To reach the same accuracy, IS needs a smaller exchange fraction than partial local"
-        " shuffle, and IS-Pair a smaller one than IS: 10 % against 30 % and 70 %. Here the same"
-        " accuracy means: not below global shuffle by more than 1 point, by the 95 % interval."
+        "1. To reach the same accuracy, IS-Pair needs a smaller exchange fraction (10 %) than IS"
+        " (30 %), and IS a smaller one than partial local shuffle (70 %). Here the same accuracy"
+        " means: not below global shuffle by more than 1 point, by the 95 % interval."
     )
     comparisons_by_strategy = {
         name: compare_with_global(tables, name) for name in ("partial", "IS", "IS-Pair")
@@ -181,9 +181,9 @@ def _state_by_fraction(strategy: str, comparisons: Sequence[FractionComparison])
         for comparison in comparisons
     ]
     smallest = _smallest_fraction(comparisons, {EQUIVALENT})
-    conclusion = f"smallest Q that is not below: {smallest:g}"
+    conclusion = f"the smallest Q that is not below global shuffle is {smallest:g}"
     if math.isinf(smallest):
-        conclusion = "surely not below at none of them"
+        conclusion = "no Q is surely not below global shuffle"
     return f"{strategy}: {', '.join(parts)}; {conclusion}."
 
 
@@ -193,7 +193,8 @@ def rows_at_equal_fraction(
     """Return each Q at which both strategies were simulated, and their rows.
 
     They are (Q, row of ``strategy``, row of ``reference``), the rows of settings.csv,
-    by the order of ``strategy`` in it; [] if there is no common Q.
+    by the order of ``strategy`` in it; [] if there is no common Q. Each strategy must
+    have one simulated setting at a Q.
     """
     simulated_settings = tables.settings[tables.settings["message"] == ""]
     by_fraction = simulated_settings.set_index("exchange_fraction")
@@ -246,9 +247,10 @@ _COMMUNICATION = {"EXCHANGE": "exchange_s", "GE+WU": "ge_wu_s"}
 
 
 def _no_inference(tables: JoinTables) -> Iterator[str]:
-    """Yield claim 3 and its findings: time and accuracy of lagging losses.
+    """Yield claim 3 and its findings on lagging losses: the seconds of computing
+    importance (IMPT), and the accuracy, against fresh losses at equal Q.
 
-    Both are against fresh losses at equal Q.
+    Equal accuracy is by `judge_equality`.
     """
     yield (
         "3. Lagging losses (ILag-Pair) remove the computing of importance (IMPT) and keep the"
@@ -269,7 +271,7 @@ def _no_inference(tables: JoinTables) -> Iterator[str]:
             )
             yield (
                 f"{lagging} {fraction:g}: IMPT {lagging_row['impt_s']:.3g} s against"
-                f" {fresh_row['impt_s']:.3g} s; accuracy less that of {fresh}"
+                f" {fresh_row['impt_s']:.3g} s; accuracy minus that of {fresh}"
                 f" {format_difference(difference)} points: {verdict}."
             )
     if not is_compared:

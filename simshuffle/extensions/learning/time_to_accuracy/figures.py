@@ -212,7 +212,8 @@ def frontier_chart(settings: pd.DataFrame, meta: Mapping[str, Any]) -> Chart:
         ],
         2.5 if wide else 3.7,
         looks,
-        "Final accuracy against time, storage of a host and requests; filled is on the front.",
+        "Final accuracy against time, storage of a host and requests; filled marks are on the"
+        " front.",
         legend=str(meta.get("model", "")),
         note=scale_note(meta),
         across=3 if wide else 2,

@@ -108,8 +108,9 @@ def request(options: TtaOptions, folder: Path, scenario: Scenario) -> Request[Jo
     if len(sizes) > 1 and simulated_scale.world_size == scenario.world_size:
         other_sizes = ", ".join(map(str, sizes[:-1]))
         rule = (
-            f"{simulated_scale.rule}; not on the other swept {other_sizes} ranks:"
-            f" --set world_size={sizes[0]}"
+            f"{simulated_scale.rule}; the other world sizes of the sweep, {other_sizes}, are left"
+            " out:"
+            f" --set world_size={sizes[0]} takes one of them"
         )
         simulated_scale = replace(simulated_scale, rule=rule)
 
@@ -119,8 +120,8 @@ def request(options: TtaOptions, folder: Path, scenario: Scenario) -> Request[Jo
     )
     if drawn:
         rule = (
-            f"{simulated_scale.rule}; exchanges drawn anew by their strategies: --exact replays"
-            " them"
+            f"{simulated_scale.rule}; strategies draw their exchanges anew: --exact replays the"
+            " recorded exchanges"
         )
         simulated_scale = replace(simulated_scale, rule=rule)
 
@@ -187,7 +188,12 @@ def first_answer(join: Join) -> Iterator[str]:
 def _study_facts(
     study: LearnedStudy, scenario: Scenario, scale: SimulatedScale
 ) -> dict[str, Any]:
-    """Return the facts on study and scenario that the report and the figures state."""
+    """Return the facts on study and scenario that the report and the figures state.
+
+    Keys: names of study, scenario and model; ``rule`` of the scale; schedules, condition
+    (variant, batch norm and ranks), statistics, scale and epochs of the training; and
+    how many of all its runs are missing. `request` adds those of its options.
+    """
     variant, norm, world_size = study.condition
     return {
         "study": study.name,

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 Descriptions = Mapping[str, Mapping[str, Any]]
 """What ``meta.json`` of the study says of each run."""
-RETRAIN_REMEDY = "Train it again with this version: simshuffle train STUDY."
+RETRAIN_REMEDY = "Train the study again with this version: simshuffle train STUDY."
 RESUME_REMEDY = (
     "Give the command of the training again; finished runs are not repeated."
 )
@@ -104,12 +104,12 @@ def read_study(folder: Path, options: TtaOptions) -> LearnedStudy:
     if not len(finished_runs):
         refuse("", "no run of this study has finished", "", RESUME_REMEDY, str(folder))
     if options.statistics not in (names := evaluated_statistics(finished_runs)):
-        rule = f"must be one that the study evaluated: {', '.join(names)}"
+        rule = f"must be statistics that the study evaluated: {', '.join(names)}"
         refuse(
             "--statistics",
             rule,
             repr(options.statistics),
-            "Name one of them.",
+            "Name one of these.",
             str(folder),
         )
     condition = _choose_condition(finished_runs, options, str(folder))
@@ -186,7 +186,7 @@ def _filter_rows(
         present_values = [
             str(name) or "''" for name in dict.fromkeys(rows[column].tolist())
         ]
-        rule = f"must be one that the study has finished runs of: {', '.join(present_values)}"
+        rule = f"must be a value with finished runs in the study: {', '.join(present_values)}"
         refuse(option, rule, str(value), "Name one.", source)
     return matching_rows
 

@@ -44,7 +44,7 @@ def simulated_settings(results: Sequence[NamedResult]) -> pd.DataFrame:
         raise unsuitable_results(
             "needs a setting that was simulated",
             results,
-            "Its settings.csv says why not.",
+            "The result's settings.csv says why none was.",
         )
     return settings
 

@@ -103,10 +103,12 @@ def repeat(folder: Path, meta: Meta) -> Request[Join]:
     Raises:
         InputError: always.
     """
-    rule = f"must hold the training '{meta['study']}' too, which lies in a folder of its own"
+    rule = (
+        f"must also hold the training '{meta['study']}', which lies in another folder"
+    )
     remedy = (
-        "Verify that folder, join it again (simshuffle study tta TRAINING SCENARIO), and simshuffle"
-        " compare the two."
+        "Verify the folder of the training, join it again (simshuffle study tta TRAINING SCENARIO),"
+        " and compare both results with simshuffle compare."
     )
     refuse("", rule, "time_to_accuracy", remedy, str(folder))
 

@@ -14,9 +14,9 @@ from simshuffle.studies.training.tables import (
 from simshuffle.study.schema import Column, Schema, amount, count, flag, share, text
 
 NOT_SCALED = (
-    "Accuracy is that of the training as it was; how learning behaves is not scaled. One trained"
-    " epoch is one simulated epoch: the first is cold, and every other one takes the mean of the"
-    " warm ones."
+    "Accuracy is that of the training; how learning behaves is not scaled. One trained epoch is one"
+    " simulated epoch: the first epoch is cold, and every other epoch takes the mean time of warm"
+    " epochs."
 )
 """What is said beside every result."""
 LABELS = {
@@ -34,13 +34,15 @@ def amount_column(meaning: str) -> Column:
     return amount(meaning, empty=True)
 
 
-_SETTING = {"setting": text("as in settings.csv")}
+_SETTING = {"setting": text("name of the setting, as in settings.csv")}
 CURVE_COLUMNS = {
     **_SETTING,
-    "seed": count("of the training"),
-    "epoch": count("from 1; those after which accuracy was evaluated", 1),
+    "seed": count("seed of the training"),
+    "epoch": count("epoch, from 1, after which accuracy was evaluated", 1),
     "time_s": amount_column("s from the start of the staging to the end of the epoch"),
-    "accuracy": share_column("share of test samples after it"),
+    "accuracy": share_column(
+        "share of test samples classified rightly after the epoch"
+    ),
 }
 """Columns of curves.csv."""
 SIMULATED_COLUMNS = {
@@ -58,95 +60,98 @@ SIMULATED_COLUMNS = {
         for label, column in LABELS.items()
     },
     "exchange_total_s": amount_column(
-        "s of exchange in the steady epoch: what it shows and what other phases hide, mean over"
-        " ranks"
+        "s of exchange in the steady epoch, exposed or hidden by other phases, mean over ranks"
     ),
     "exchange_exposed_s": amount_column(
-        "s of exchange in it in which a rank does nothing else, mean over ranks"
+        "s of exchange in the steady epoch in which a rank does nothing else, mean over ranks"
     ),
-    "peer_nbytes": amount_column("bytes received from other ranks in it"),
+    "peer_nbytes": amount_column("bytes received from other ranks in the steady epoch"),
     "cold_requests": amount_column(
         "requests to the parallel file system or the object store in the first epoch"
     ),
     "requests": amount_column(
-        "requests to them in every other epoch, the mean of the warm ones"
+        "such requests in every other epoch, the mean of the warm ones"
     ),
     "staging_requests": amount_column(
-        "requests to them of the copying before the first epoch"
+        "such requests of the copying before the first epoch"
     ),
     "ssd_requests": amount_column(
-        "requests to SSDs in a warm epoch, those of senders among them"
+        "requests to SSDs in a warm epoch, including those of senders"
     ),
     "cable_tier": text(
-        "tier of the cable that is used most in it, on average; empty if none is"
+        "tier of the cable that is used most in the steady epoch, on average; empty if none is"
     ),
-    "cable_utilisation": amount_column("its mean utilisation, share of its capacity"),
+    "cable_utilisation": amount_column(
+        "mean utilisation of that cable, share of its capacity"
+    ),
 }
 """What is simulated for a setting; means over the replays."""
 SETTING_COLUMNS = {
     "setting": text("strategy and Q; of global shuffle, the source that it reads from"),
-    "strategy": text("as in the training's runs.csv"),
+    "strategy": text("strategy, as in the training's runs.csv"),
     "exchange_fraction": share_column("Q; empty under global shuffle"),
-    "world_size": count("M of the training, ranks", 1),
+    "world_size": count("ranks of the training, M", 1),
     "simulated_world_size": count("ranks that are simulated", 1),
     "seeds": count("trainings that ended as they should"),
     "failed_seeds": count(
-        "trainings that failed; not in accuracy, and in targets.csv as not reached unless they had"
-        " reached it before"
+        "trainings that failed; accuracy leaves them out, and targets.csv counts a target as not"
+        " reached unless they had reached it before"
     ),
     "replays": count(
-        "simulations with the plans of as many seeds; the times are their means"
+        "seeds whose plans were simulated; times are means over these simulations"
     ),
     "replay_spread_s": amount_column(
-        "s from the shortest to the longest of all epochs among the replays; 0 for one"
+        "s between the shortest and the longest total_s of the replays; 0 for one replay"
     ),
-    "epochs": count("of the training"),
+    "epochs": count("epochs of the training"),
     **SIMULATED_COLUMNS,
     "total_s": amount_column("s of staging and all epochs"),
     "total_requests": amount_column(
         "requests to the parallel file system of staging and all epochs"
     ),
     "storage_nbytes": amount_column(
-        "bytes of samples that a host keeps, at most: of what is staged, or of what its loaders"
+        "bytes of samples that a host keeps, at most: staged samples, or samples that its loaders"
         " fetch in all epochs"
     ),
     "accuracy": share_column(
-        "after the last epoch, mean over seeds, share of test samples"
+        "share of test samples classified rightly after the last epoch, mean over seeds"
     ),
     **INTERVAL_COLUMNS,
     "label_divergence": share_column(
-        "after the last epoch, mean over seeds: how far the labels of shards are from those of the"
-        " whole set"
+        "how far the labels of shards are from those of the whole set after the last epoch, mean"
+        " over seeds"
     ),
     "between_ranks": amount_column(
-        "in the last epoch, mean over seeds: variance of the ranks' mean training losses over that"
-        " of all losses"
+        "variance of the ranks' mean training losses over that of all losses in the last epoch,"
+        " mean over seeds"
     ),
     "on_front": flag(
-        "no other setting is at least as good in storage, time, requests and accuracy, and better"
-        " in one of them"
+        "whether no other setting is at least as good in storage, time, requests and accuracy, and"
+        " better in one of them"
     ),
-    "message": text("why it could not be simulated; empty if it was"),
+    "message": text("why the setting could not be simulated; empty if it was"),
 }
 """Columns of settings.csv."""
 TARGET_COLUMNS = {
     **_SETTING,
-    "target": share("accuracy, share of test samples"),
+    "target": share("accuracy to reach, share of test samples"),
     "name": text("where the target comes from: 'global less 1 point', or 'as given'"),
-    "n": count("seeds", 1),
-    "reached": count("of them, seeds with that accuracy or more after some epoch"),
+    "n": count("number of seeds", 1),
+    "reached": count("seeds with that accuracy or more after some epoch"),
     "probability": share("reached / n"),
-    "probability_low": share("lower end of its 95 % interval by Clopper and Pearson"),
-    "probability_high": share("upper end"),
+    "probability_low": share(
+        "lower end of the 95 % interval of probability, by Clopper and Pearson"
+    ),
+    "probability_high": share("upper end of that interval"),
     "time_s": amount_column(
-        "s until the first evaluation that reached it, mean over the seeds that did; empty if none"
-        " did or nothing was simulated"
+        "s until the first evaluation that reached the target, mean over the seeds that did; empty"
+        " if none did or nothing was simulated"
     ),
     "time_low_s": number_column(
-        "lower end of its 95 % interval by Student's t; empty for fewer than two"
+        "lower end of the 95 % interval of time_s, by Student's t; empty for fewer than two seeds"
     ),
-    "time_high_s": amount_column("upper end"),
-    "epochs": amount_column("epochs until then, mean over the same seeds"),
+    "time_high_s": amount_column("upper end of that interval"),
+    "epochs": amount_column("epochs until that evaluation, mean over the same seeds"),
 }
 """Columns of targets.csv."""
 STORED = {

@@ -49,8 +49,9 @@ TIMES = (
     "requests",
 )
 MIXING = (
-    "Of a warm epoch: bytes from peers, all ranks; s of exchange, and of it exposed; the busiest"
-    " cable. After the last epoch: label divergence (how far a shard's labels are from those of the"
+    "In a warm epoch: bytes that all ranks get from peers; s of exchange, total and exposed; the"
+    " busiest cable. After the last epoch: label divergence (how far a shard's labels are from"
+    " those of the"
     " set, 0 to 1), and the share of the losses' variance that is between ranks."
 )
 
@@ -185,8 +186,8 @@ def _list_gaps(tables: JoinTables, meta: Mapping[str, Any]) -> Iterator[str]:
     )
     if not (tables.settings["strategy"] == "global").any():
         yield (
-            "The study has no global shuffle in this condition: there is nothing to take default"
-            " targets from, or to compare with."
+            "The study has no global shuffle in this condition: there are no default"
+            " targets, and nothing to compare with."
         )
 
 
@@ -250,7 +251,7 @@ def verdict(tables: JoinTables) -> Iterator[str]:
     yield f"To {100 * target:.1f} % accuracy:"
     yield from _state_fastest(tables, rows)
     yield (
-        f"Rests on trainings of {rows['n'].max()} seeds and on times that were simulated."
+        f"Rests on trainings of {rows['n'].max()} seeds and on simulated times."
         f" {intervals.NO_INTERVALS_OF_TIMES}"
     )
 
@@ -314,10 +315,10 @@ def _state_fastest(tables: JoinTables, rows: pd.DataFrame) -> list[str]:
     )
     if not certain_records:
         seeds_clause = " with every seed" if len(timed_rows) else ""
-        return [f"No setting that was simulated reached it{seeds_clause}."]
+        return [f"No simulated setting reached the target{seeds_clause}."]
     best = certain_records[0]
     lines = [
-        f"Fastest of the settings that reached it with every seed: {best['setting']},"
+        f"Fastest of the settings that reached the target with every seed: {best['setting']},"
         f" {format_seconds(best['time_s'])} s."
     ]
     tied_settings = [
@@ -329,7 +330,7 @@ def _state_fastest(tables: JoinTables, rows: pd.DataFrame) -> list[str]:
     ]
     if tied_settings:
         lines.append(
-            f"Not told apart from it by the seeds (95 %, paired): {', '.join(tied_settings)}."
+            f"Not surely slower by the seeds (95 %, paired): {', '.join(tied_settings)}."
         )
     uncertain_rows = timed_rows[
         (timed_rows["reached"] < timed_rows["n"])
@@ -341,7 +342,9 @@ def _state_fastest(tables: JoinTables, rows: pd.DataFrame) -> list[str]:
     ]
     if uncertain_settings:
         names = ", ".join(uncertain_settings)
-        lines.append(f"Faster where they reached it, but not with every seed: {names}.")
+        lines.append(
+            f"Faster where they reached the target, but not with every seed: {names}."
+        )
     reference = next(
         (row for row in certain_records if row["setting"].startswith("global")), None
     )
@@ -385,9 +388,10 @@ def _state_front(tables: JoinTables) -> Iterator[str]:
     if not front:
         return
     lines = [
-        "No other setting is at least as good in storage per host, time of all epochs, requests to"
-        " the file system and mean final accuracy, and better in one of them. Means alone decide;"
-        " neighbours whose intervals overlap may change places with other seeds."
+        "For each of these settings, no other setting is at least as good in storage per host, time"
+        " of all epochs, requests to the file system and mean final accuracy, and better in one of"
+        " them. Means alone decide; neighbours whose intervals overlap may change places with other"
+        " seeds."
     ]
     for row in front:
         storage = readable(row["storage_nbytes"], Dimension.NBYTES, 3)
@@ -400,7 +404,7 @@ def _state_front(tables: JoinTables) -> Iterator[str]:
     if beaten_lines := [
         _state_beaten(tables, dominated) for dominated in dominated_settings
     ]:
-        heading = "In brackets: accuracy of the one that beats it less its own, paired."
+        heading = "In brackets: accuracy of the winner minus that of the beaten setting, paired."
         yield section("Beaten", [heading, *beaten_lines])
 
 
@@ -436,33 +440,36 @@ def _explain_method(tables: JoinTables, meta: Mapping[str, Any]) -> str:
     seeds_clause = "one seed"
     if replays not in ([], [1]):
         seeds_clause = f"up to {replays[-1]} seeds, and times are their means"
-    exchange = f"replayed is the exchange that was recorded for {seeds_clause}"
+    exchange = (
+        f"the simulation replays the exchange that was recorded for {seeds_clause}"
+    )
     if meta.get("drawn"):
-        exchange = "exchanges are drawn anew by the strategies that were trained"
+        exchange = "the trained strategies draw their exchanges anew"
     evaluated = sorted(set(tables.curves["epoch"]))
     evaluation_interval = max((b - a for a, b in pairwise(evaluated)), default=1)
     interval_sentence = ""
     if evaluation_interval > 1:
         interval_sentence = (
-            f" Evaluations are up to {evaluation_interval} epochs apart, so it may have been"
-            f" reached up to {evaluation_interval - 1} epochs earlier."
+            f" Evaluations are up to {evaluation_interval} epochs apart, so a setting may have"
+            f" reached the target up to {evaluation_interval - 1} epochs earlier."
         )
     lines = [
         (
             f"Time is simulated: {exchange}; global"
             " and local shuffle are those of the scenario. Time counts the staging, the cold first"
-            " epoch, and for every other epoch the mean of the warm ones; evaluation takes none."
+            " epoch, and for every other epoch the mean of warm epochs; evaluation takes no time."
             " Seeds differ in accuracy, not in time per epoch."
         ),
         "Accuracy is the share of test samples classified rightly, with the batch-norm statistics"
         f" '{meta['statistics']}'. A target counts as reached at the first evaluation at or above"
-        f" it, even if accuracy falls again.{interval_sentence}",
+        f" the target, even if accuracy falls again.{interval_sentence}",
         (
-            "Intervals are of 95 %: of means by Student's t over seeds, of probabilities by Clopper"
-            " and Pearson. They hold for each number alone and are not corrected for there being"
-            " many. A time is the mean over the seeds that reached the target: read it with how"
-            " many did. Its interval has no width where all of them reached it at the same"
-            " evaluation."
+            "Intervals are 95 % intervals: for means by Student's t over seeds, for probabilities"
+            " by"
+            " Clopper and Pearson. Each interval holds for its number alone; nothing corrects for"
+            " many numbers. A time is the mean over the seeds that reached the target: read it"
+            " with their number. Its interval has no width where all these seeds reached the"
+            " target at the same evaluation."
         ),
     ]
     return section("How to read this", lines)

@@ -51,7 +51,7 @@ class TtaOptions(RefinedOptions):
         str | None,
         Option(
             "RULE",
-            "trained, samples or ranks: what is scaled where M or N differ; see docs/tta.md.",
+            "What to scale where M or N differ: trained, samples or ranks; see docs/tta.md.",
             choices=("trained", "samples", "ranks"),
         ),
     ] = None
@@ -59,7 +59,7 @@ class TtaOptions(RefinedOptions):
         tuple[float, ...],
         Option(
             "ACCURACY",
-            "Such as 0.9. Default: global less 1 and less 3 points.",
+            "Accuracy to reach, such as 0.9. Default: global minus 1 and minus 3 points.",
             many=True,
             low=0,
             high=1,
@@ -67,24 +67,24 @@ class TtaOptions(RefinedOptions):
     ] = ()
     world_size: Annotated[
         int | None,
-        Option("M", "Of the study; the default is the M with most strategies."),
+        Option("M", "Ranks of the training. Default: the M with most strategies."),
     ] = None
     batch_norm: Annotated[
         str | None,
         Option(
             "KIND",
-            "Of the study: per_rank, sync or none.",
+            "Batch norm of the training: per_rank, sync or none.",
             complete=words("per_rank", "sync", "none"),
         ),
     ] = None
     variant: Annotated[
-        str | None, Option("TEXT", "Of the study, as in its tables.")
+        str | None, Option("TEXT", "Variant of the training, as in its tables.")
     ] = None
     statistics: Annotated[
         str,
         Option(
             "NAME",
-            "Of the evaluation: own, rank0, pooled or recalibrated.",
+            "Statistics of the evaluation: own, rank0, pooled or recalibrated.",
             complete=words("own", "rank0", "pooled", "recalibrated"),
         ),
     ] = "own"
@@ -95,7 +95,7 @@ class TtaOptions(RefinedOptions):
         tuple[str, ...],
         Option(
             "TIER",
-            "pfs, ssd or object_store: where global shuffle reads. Default: as the scenario,"
+            "Where global shuffle reads: pfs, ssd or object_store. Default: as the scenario,"
             " else pfs.",
             many=True,
             choices=("pfs", "ssd", "object_store"),

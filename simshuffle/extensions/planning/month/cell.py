@@ -263,11 +263,14 @@ class Month:
         saves = self.saves(self.period)
         while math.isinf(end_seconds := completion_time(course, saves, work_seconds)):
             if course.length > MAX_SLOWDOWN * work_seconds:
-                rule = f"must end within {MAX_SLOWDOWN:g} times its length without failures"
+                rule = (
+                    f"the training must end within {MAX_SLOWDOWN:g} times its length without"
+                    " failures"
+                )
                 useful_share = (
                     time_by_category(course, saves)[:, TRAINING].sum() / course.length
                 )
-                useful_text = f"{100 * useful_share:.2g} % useful"
+                useful_text = f"{100 * useful_share:.2g} % of the time useful"
                 remedy = "Use a shorter --period, more spares, or fewer failures."
                 problem = Problem("--epochs", rule, useful_text, remedy)
                 raise ScenarioError(problem, self._scenario.name)

@@ -112,6 +112,6 @@ class EpochCell(NetworkCell):
                 )
             previous_length = length
         raise SimshuffleError(
-            f"{self.label}: {MAX_EPOCHS} epochs do not repeat: the last two differ by more than"
-            f" {100 * tolerance:g} %. Set time_tolerance to what may differ."
+            f"{self.label}: no two of {MAX_EPOCHS} epochs agree: the last two differ by more than"
+            f" {100 * tolerance:g} %. Set time_tolerance to a larger difference."
         )

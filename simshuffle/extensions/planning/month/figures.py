@@ -59,8 +59,8 @@ def month_chart(tables: Tables) -> Chart:
     shares = {name: Look(name, colour) for name, colour in PART_COLOURS.items()}
     panels = [_goodput_panel(tables["periods"]), _days_panel(tables["parts"], runs)]
     caption = (
-        "Goodput over the training between two checkpoints, the band 90 % of the seeds; and what"
-        " the days are spent on beside training."
+        "Goodput over the training between two checkpoints (band: 90 % of the seeds), and the days"
+        " that are not training, by cause."
     )
     return Chart(panels, 2.3 + 0.28 * len(runs), looks | points | shares, caption)
 

@@ -109,7 +109,7 @@ def request(
             not outlive a host; or a run has too many packets.
     """
     if length.days is not None and length.epochs is not None:
-        remedy = "Give one of them."
+        remedy = "Give one of the two."
         refuse(
             "--epochs", "must not be given beside --days", "both", remedy, COMMAND_LINE
         )
@@ -117,7 +117,13 @@ def request(
         length = MonthLength(DEFAULT_DAYS, None, length.period, length.seeds)
     if length.period is not None and length.period < 1.0:
         rule = "must be at least 1 s"
-        refuse("--period", rule, f"{length.period:g} s", "Give more.", COMMAND_LINE)
+        refuse(
+            "--period",
+            rule,
+            f"{length.period:g} s",
+            "Give a longer period.",
+            COMMAND_LINE,
+        )
     axes = {**scenario.sweep, **{key: list(values) for key, values in over.items()}}
     swept = scenario.model_copy(update={"sweep": axes})
     runs = swept.runs()
@@ -146,11 +152,16 @@ def check_checkpoint(scenario: Scenario) -> None:
     path = "workload.checkpoint"
     checkpoint = scenario.workload.checkpoint
     if checkpoint is None:
-        remedy = f"Add it, as {path}: {{period: 30 min, mode: synchronous, layout: sharded}}."
-        problem = Problem(path, "is required: what is not saved is lost", "", remedy)
+        remedy = f"Add for example {path}: {{period: 30 min, mode: synchronous, layout: sharded}}."
+        problem = Problem(
+            path,
+            "is required: without checkpoints a failure loses all training",
+            "",
+            remedy,
+        )
         raise ScenarioError(problem, scenario.name)
     if scenario.failures is not None and checkpoint.kept_in not in DURABLE_STORES:
-        rule = "must end where it outlives the host that wrote it"
+        rule = "must be kept where it outlives the host that wrote it"
         remedy = f"Set {path}.drain: pfs."
         raise ScenarioError(
             Problem(path, rule, checkpoint.describe(), remedy), scenario.name

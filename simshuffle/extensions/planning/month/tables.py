@@ -48,7 +48,7 @@ RUN = text("name of the run", head="run")
 DAYS = Schema(
     {
         "run": RUN,
-        "seed": count("of the failures that are drawn"),
+        "seed": count("seed of the failures that are drawn"),
         "days": amount("days of the training; the next columns add up to them"),
         **{
             f"{name}_days": amount(f"days of {meaning}")
@@ -71,7 +71,7 @@ PERIODS = Schema(
         "low": share("5 % of the seeds have less", head="5 %", look=".2%"),
         "high": share("5 % of the seeds have more", head="95 %", look=".2%"),
         "formula": share(
-            "what Daly's formula says, with failures exponential and hosts at once",
+            "goodput by Daly's formula, with exponential failures and hosts at once",
             head="formula",
             look=".2%",
         ),
@@ -81,10 +81,12 @@ PERIODS = Schema(
 CAUSES = Schema(
     {
         "run": RUN,
-        "cause": text("of a failure", head="cause"),
-        "interruptions": amount("of a month, mean over seeds", look=".1f"),
+        "cause": text("cause of a failure", head="cause"),
+        "interruptions": amount(
+            "interruptions in a month, mean over seeds", look=".1f"
+        ),
         "days": amount(
-            "that they cost, mean over seeds: lost work and all until training goes on"
+            "days that they cost, mean over seeds: lost work, and time until training goes on"
         ),
     },
     key=("run", "cause"),
@@ -92,8 +94,8 @@ CAUSES = Schema(
 INPUTS = Schema(
     {
         "run": RUN,
-        "hosts": count("that the ranks fill"),
-        "spares": count("hosts beside them"),
+        "hosts": count("hosts that the ranks fill"),
+        "spares": count("spare hosts"),
         "policy": text("what is done when a host fails"),
         "between_s": amount(
             "s between two failures of the job's hosts; empty where none fails",
@@ -110,7 +112,9 @@ INPUTS = Schema(
             look=format_duration,
         ),
         "stall_s": amount(
-            "s that training stands at each save", head="stall", look=format_duration
+            "s that training stands still at each save",
+            head="stall",
+            look=format_duration,
         ),
         "detect_s": amount("s until a failure is noticed"),
         "restart_s": amount("s to start all processes"),
@@ -123,17 +127,19 @@ INPUTS = Schema(
             look=format_duration,
         ),
         "loader": text(
-            "the law by which the loader resumes (`recovery.resume`); empty without"
+            "law by which the loader resumes (`recovery.resume`); empty without one"
         ),
         "repeated": share(
-            "of the data set that comes again after an interruption, mean; empty without",
+            "share of the data set that comes again after an interruption, mean; empty without"
+            " loader",
             empty=True,
         ),
         "lost": share(
-            "of the data set that its epoch never has, mean; empty without", empty=True
+            "share of the data set that its epoch never has, mean; empty without loader",
+            empty=True,
         ),
         "refused": share(
-            "of the moments at which the loader does not go on; empty without",
+            "share of moments at which the loader does not go on; empty without loader",
             empty=True,
         ),
         "first_s": amount("s of the first epoch and the staging before it"),
@@ -141,7 +147,7 @@ INPUTS = Schema(
             "s of the epoch that repeats", head="epoch", look=format_duration
         ),
         "reads_share": share(
-            "of the epoch that repeats, waiting for samples",
+            "share of the epoch that repeats in which ranks wait for samples",
             head="waits for samples",
             look=".1%",
         ),
@@ -154,7 +160,7 @@ PARTS = Schema(
         "run": RUN,
         "part": text("what the days are spent on", *MEANINGS.values(), head="days of"),
         "days": amount("mean over seeds", look=".3g"),
-        "share": share("of all days", look=".2%"),
+        "share": share("share of all days", look=".2%"),
         "low": amount("5 % of the seeds have fewer days", head="5 %", look=".3g"),
         "high": amount("5 % of the seeds have more days", head="95 %", look=".3g"),
     },

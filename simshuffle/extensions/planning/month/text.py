@@ -54,9 +54,9 @@ def verdict(result: Result) -> Iterator[str]:
     restore = format_duration(inputs["restore_s"])
     restart = format_duration(inputs["restart_s"])
     yield (
-        f"Rests on {run_days['seed'].nunique()} drawn months, {epoch} simulated until it repeated"
-        f" (epoch {inputs['simulated']:.0f}), and closed forms of what a save ({save}), a restore"
-        f" ({restore}) and a restart ({restart}) take."
+        f"Rests on {run_days['seed'].nunique()} drawn months, on {epoch} simulated until it"
+        f" repeated (epoch {inputs['simulated']:.0f}), and on closed forms for the time of a save"
+        f" ({save}), a restore ({restore}) and a restart ({restart})."
     )
     if inputs["loader"]:
         yield _describe_data_loss(inputs, run_days)
@@ -75,16 +75,16 @@ def _describe_data_loss(inputs: Mapping[Any, Any], days: pd.DataFrame) -> str:
     mean_interruptions = days["interruptions"].mean()
     if inputs["refused"] == 1:
         return (
-            f"{inputs['loader']} goes on after no interruption: the days"
+            f"{inputs['loader']} cannot go on after an interruption: the days"
             " above need another loader."
         )
     repeated_epochs = mean_interruptions * inputs["repeated"]
     lost_epochs = mean_interruptions * inputs["lost"]
     return (
         f"Data: at an interruption {inputs['loader']} repeats {inputs['repeated']:.1%} of the data"
-        f" set and loses {inputs['lost']:.1%} of the epoch, in the mean: {repeated_epochs:.3g} of"
-        f" the {days['epochs'].mean():.4g} epochs of a month come again, {lost_epochs:.3g} are"
-        " never seen."
+        f" set and loses {inputs['lost']:.1%} of the epoch, in the mean. Of the"
+        f" {days['epochs'].mean():.4g} epochs of a month, {repeated_epochs:.3g} come again and"
+        f" {lost_epochs:.3g} are never seen."
     )
 
 
@@ -110,8 +110,8 @@ def _describe_goodput(result: Result, run: str, num_runs: int) -> str:
     if not largest_part["days"]:
         return f"{sentence}."
     return (
-        f"{sentence}; {run_days['interruptions'].mean():.4g} interruptions, and the most goes to"
-        f" {largest_part['part']} ({largest_part['share']:.2%})."
+        f"{sentence}; there are {run_days['interruptions'].mean():.4g} interruptions, and the"
+        f" largest loss is {largest_part['part']} ({largest_part['share']:.2%})."
     )
 
 
@@ -145,14 +145,15 @@ def _describe_period(result: Result, run: str, interruptions: int) -> str:
         )
     else:
         agreement = (
-            f"which differ by {period_ratio - 1:+.0%}, as failures are not exponential or hosts"
-            " lack"
+            f"which differ by {period_ratio - 1:+.0%}, since failures are not exponential or hosts"
+            " are lacking"
         )
     best_duration = format_duration(best_period["period_s"])
     daly_duration = format_duration(daly_period["period_s"])
     return (
-        f"{sentence}; the best of the search is {best_duration} ({best_period['goodput']:.2%}),"
-        f" Daly's is {daly_duration} ({daly_period['goodput']:.2%}), {agreement}."
+        f"{sentence}; the best period of the search is {best_duration}"
+        f" ({best_period['goodput']:.2%}), Daly's is {daly_duration}"
+        f" ({daly_period['goodput']:.2%}), {agreement}."
     )
 
 

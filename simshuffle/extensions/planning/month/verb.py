@@ -49,7 +49,7 @@ class MonthOptions(CellOptions):
     ] = None
     epochs: Annotated[
         int | None,
-        Option("N", "Until so many epochs are trained, in place of --days.", low=1),
+        Option("N", "Train until N epochs are done, in place of --days.", low=1),
     ] = None
     period: Annotated[
         float | None,
@@ -59,9 +59,9 @@ class MonthOptions(CellOptions):
             read=_parse_seconds,
         ),
     ] = None
-    seeds: Annotated[int, Option("N", "Months that are drawn.", low=1, high=10_000)] = (
-        20
-    )
+    seeds: Annotated[
+        int, Option("N", "Number of months to draw.", low=1, high=10_000)
+    ] = 20
     over: Over = field(default_factory=dict)
     set: Set = field(default_factory=dict)
 
