@@ -251,7 +251,7 @@ def _make_network(model: Callable[[], nn.Module]) -> nn.Module:
             network = model()
     if isinstance(network, nn.Module):
         return network
-    rule = "must be a function that makes a new torch.nn.Module for every run"
+    rule = "must make a new torch.nn.Module for every run"
     value = f"a {type(model if network is None else network).__name__}"
     refuse("model", rule, value, "Pass model=lambda: MyNet().", "train_study")
 

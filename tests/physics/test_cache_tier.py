@@ -481,3 +481,11 @@ def test_ranks_that_take_over_samples_find_as_much_of_them_in_the_tier():
     done = stop_after(plan, 3, np.full(8, 4)).training.tier
     np.testing.assert_array_equal(done.hit_nbytes[:4], before.hit_nbytes[:4])
     assert done.hit_nbytes[4:].sum() == 0
+
+
+def test_a_single_cold_epoch_gains_nothing_and_later_ones_what_a_longer_run_gains():
+    cold, warm, long = (
+        tier_gain(scenario({}, epochs=epochs))["cache_tier"]["hits"] for epochs in (1, 2, 50)
+    )
+    assert (cold, warm) == (0.0, pytest.approx(1.0))
+    assert long == pytest.approx(warm)

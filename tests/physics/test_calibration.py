@@ -32,6 +32,8 @@ from simshuffle.extensions.calibration.calibrate.training import (
     uncontended_time,
 )
 from simshuffle.fabric.allreduce.nccl import Ring
+from simshuffle.job.plan.findings import _used_at
+from tests.small import small
 
 SIZES = [float(1 << k) for k in range(3, 31, 3)]
 SEEDS = 400
@@ -541,3 +543,19 @@ def test_a_coefficient_that_the_data_do_not_need_is_zero_and_has_no_interval():
     assert fit.value[0] == 0
     assert np.isnan(fit.low[0])
     assert fit.value[1] == pytest.approx(1 / 6e9, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("key", "names"),
+    [
+        ("cluster.parallel_file_system.read_bandwidth", {"clients", "file_size"}),
+        ("cluster.parallel_file_system.open_rate", {"clients", "file_size"}),
+        ("cluster.parallel_file_system.latency", {"file_size"}),
+        ("cluster.ssd.read_bandwidth", {"clients", "file_size"}),
+    ],
+)
+def test_a_rate_hangs_on_who_reads_and_a_latency_on_the_file_alone(key, names):
+    used = _used_at(small(), key)
+    assert set(used) == names
+    assert used["file_size"] == 100e3
+    assert used.get("clients", 8 if "parallel" in key else 1) == (8 if "parallel" in key else 1)

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from simshuffle.job.plan.bounds import bounds
+from simshuffle.job.plan.bounds import _samples, bounds
 from simshuffle.job.plan.exchange_bound import expected_largest
 from simshuffle.job.scenario.host_work import barrier_seconds
 from simshuffle.job.scenario.scenario import load_scenario
@@ -218,3 +218,21 @@ def test_the_bound_of_a_shipped_scenario_is_near_and_not_above(name):
     for run, scenario in load_scenario(name, values).runs().items():
         share = bounds(scenario).epoch / epochs(scenario)[-1]
         assert least < share < 1 + LUCK, run
+
+
+@pytest.mark.parametrize(
+    ("samples", "last_batch", "iterations", "expected"),
+    [
+        # 101 each, of which ten batches of 10 are trained on; the last one is full
+        (808, "drop", 10, (100.0, 10)),
+        # 100.5 in the mean, in 11 batches; the last one of half the ranks is empty
+        (804, "keep", 11, (100.5, 0)),
+        (812, "keep", 11, (101.5, 1)),
+        # filled from the next epoch
+        (804, "carry", 11, (110.0, 10)),
+    ],
+)
+def test_the_samples_of_a_rank_and_of_its_last_batch(samples, last_batch, iterations, expected):
+    """Of 8 ranks in batches of 10."""
+    values = {"workload__dataset__num_samples": samples, "workload__last_batch": last_batch}
+    assert _samples(small(**values), iterations) == pytest.approx(expected)

@@ -215,3 +215,22 @@ def test_many_rows_of_one_set_count_as_the_root_of_their_number():
     rows = pd.DataFrame({**table, "residual": [-0.2, *[0.2] * 4]})
     found = Residuals(rows).quantiles("step", 8.0, np.array([0.5, 0.875, 1.25]) / 3)
     assert found == pytest.approx([-0.2, 0.0, 0.2])
+
+
+def test_the_share_of_runs_that_have_an_interval_rises_to_all():
+    shares = []
+    runs = {name: (small(), 1.0) for name in ("a", "b", "c", "d")}
+    estimate_intervals(runs, {}, shares.append)
+    assert shares == [0.25, 0.5, 0.75, 1.0]
+
+
+def test_inputs_that_move_the_epoch_by_a_few_per_cent_are_drawn():
+    """Decoding takes nearly all of an epoch: a range of 5 % each way moves it by as much."""
+    scenario = small(workload__dataset__decode="20 ms")
+    keys = [
+        candidate.key
+        for candidate in interval._influential_inputs(
+            {"a": (scenario, 1.0)}, {"workload.dataset.decode": (0.019, 0.021)}
+        )
+    ]
+    assert "workload.dataset.decode" in keys

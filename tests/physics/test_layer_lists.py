@@ -5,12 +5,14 @@ last one. Operations are the multiplications that torchvision and the papers lis
 """
 
 import math
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simshuffle.errors import InputError
+from simshuffle.job.scenario.model import ModelProfile
 from simshuffle.spec.library import catalog_entry, catalog_names
 from simshuffle.workload.layers import (
     INPUT,
@@ -229,3 +231,14 @@ def test_a_layer_that_takes_another_shape_is_named(layers, data):
     assert wrong.name in problem.rule
     assert problem.value == str(list(wrong.input))
     assert right in problem.remedy
+
+
+def test_attention_is_that_of_the_layer_with_most_tokens():
+    """A vision transformer of two resolutions: 64 tokens in one layer, 16 in the other."""
+    layers = [
+        SimpleNamespace(heads=heads, flops=flops, output=(8, tokens))
+        for heads, flops, tokens in ((4, 3.0, 64), (4, 1.0, 16), (0, 4.0, 256))
+    ]
+    network = SimpleNamespace(layers=layers, flops=8.0)
+    model = SimpleNamespace(layer_list=network)
+    assert ModelProfile.attention.fget(model) == (64, 0.5)

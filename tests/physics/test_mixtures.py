@@ -236,3 +236,10 @@ def test_a_mixture_of_nodes_that_has_had_all_its_batches_ends():
     law = NodesResume(kind="torchdata_nodes", of=made)
     resumed = law.resume(data, Crash(readers, readers, 0, 3), 5)
     assert np.bincount(resumed.remaining.rank).tolist() == [6, 6]  # of the next epoch
+
+
+def test_sources_of_nodes_are_drawn_a_thousand_at_a_time():
+    """As the library does: another number would give other sources from the second block on."""
+    draws = order("torchdata_nodes", weights=[0.5, 0.5]).draw_sources(1, 0, 2, 0, num_used=1100)
+    blocks = [next(draws) for _ in range(3)]
+    assert [len(block) for block in blocks] == [0, 900, 1000]

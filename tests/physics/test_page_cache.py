@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simshuffle.job.plan.epochs import EpochPlan, plan_epochs, sample_nbytes
+from simshuffle.job.plan.page_cache import PageCaches
 from simshuffle.job.scenario.scenario import Scenario
 from tests.shared import needs_peers
 from tests.small import small
@@ -357,3 +358,10 @@ def test_more_cache_never_reads_more_from_storage(exchange, a, b, batch, rule):
         assert (y.training.hit_samples <= y.training.samples).all()
         assert (x.training.hit_nbytes >= 0).all()
         assert (x.training.hit_nbytes <= x.training.nbytes).all()
+
+
+def test_more_hosts_than_16_bits_count_keep_their_numbers():
+    """One small number is kept for each sample: hosts above 32,767 need a larger one."""
+    for last in (2**15 - 1, 2**15, 2**16):
+        caches = PageCaches(1e6, np.ones(4), np.array([0, last]), False)
+        assert caches._host_of.tolist() == [0, last]

@@ -2,8 +2,13 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 
+from simshuffle.job.lowering.latencies import slowest_thread
+from simshuffle.job.lowering.read_requests import ReadRequests, sum_reads
+from simshuffle.job.plan.epochs import Reads
+from simshuffle.job.plan.reading_bounds import ReadingBounds
 from simshuffle.job.sim.simulate import simulate
 from tests.small import small
 
@@ -68,3 +73,47 @@ def test_iterations_that_are_left_out_are_counted():
     timeline = simulate(small(**FILES, **many))
     assert timeline.sources["iterations_simulated"].item() < 4000
     assert timeline.sources["read_requests_ssd"].item() == pytest.approx(64_000)
+
+
+def test_the_last_request_of_a_batch_is_a_whole_one():
+    """Of 10 and of 3 samples, 4 to a request: 3 requests and 1; an empty batch has none."""
+    missed = ReadRequests(np.array([[10.0, 3.0], [0.0, 4.0]]), np.ones((2, 2)), 1, 4.0)
+    whole = np.zeros((2, 2), np.int64)
+    reads = Reads(whole, whole.astype(float), whole, whole.astype(float))
+    assert sum_reads(missed, "pfs", reads, "memory").requests["pfs"] == 3 + 1 + 0 + 1
+
+
+def test_the_bound_of_an_ssd_waits_for_requests_and_not_for_samples():
+    """16 samples in requests of 4, two at once: two latencies of 1 ms. Bytes take no time here."""
+    scenario = small(
+        workload__dataset__samples_per_file=8,
+        workload__dataset__samples_per_request=4,
+        workload__loader={"workers": 1, "prefetch": 1, "threads": 2},
+        workload__dataset__sample_size__mean="1 B",
+        cluster__ssd__latency="1 ms",
+    )
+    seconds = ReadingBounds(scenario).read_seconds(16.0, 0.0)
+    assert seconds == pytest.approx(2e-3, rel=0.05)
+
+
+def test_drawn_latencies_are_those_of_whole_requests(monkeypatch):
+    """Batches of 10 samples, 4 to a request: three latencies are drawn for each, not two."""
+    drawn = []
+
+    def slowest(requests, *arguments, **more):
+        drawn.append(requests)
+        return slowest_thread(requests, *arguments, **more)
+
+    monkeypatch.setattr("simshuffle.job.lowering.reads.slowest_thread", slowest)
+    store = {"bandwidth": "1 GB/s", "latency": "10 ms", "latency_spread": 1.0}
+    store |= {"connection_bandwidth": "100 MB/s", "request_rate": "1000 k/s"}
+    scenario = small(
+        workload__exchange="global_shuffle:source=object_store",
+        workload__dataset__samples_per_file=8,
+        workload__dataset__samples_per_request=4,
+        cluster__object_store=store,
+        epochs=1,
+    )
+    simulate(scenario)
+    assert drawn
+    assert {int(count) for requests in drawn for count in np.unique(requests)} == {3}

@@ -19,7 +19,13 @@ from simshuffle.job.plan.thinning import thin_scenario
 from simshuffle.job.scenario.workload import Loader
 from simshuffle.job.sim.served import OmittedBatches
 from simshuffle.job.sim.simulate import NOT_ALIKE, TOO_DIFFERENT, ThinnedPlans, simulate
-from simshuffle.job.sim.steady import MeanError, WindowSeconds, fit_window
+from simshuffle.job.sim.steady import (
+    FEWEST_BATCHES,
+    MeanError,
+    WindowSeconds,
+    _long_run,
+    fit_window,
+)
 from simshuffle.report import report
 from simshuffle.report.timeline import PHASE_COLUMNS, PHASES, SOURCE_COLUMNS, Timeline
 from simshuffle.studies.simulation.study import STUDY
@@ -588,3 +594,18 @@ def test_a_sweep_may_sweep_the_tolerance(tmp_path, capsys):
     table = simshuffle.read(tmp_path / "swept").tables["sweep"]
     simulated = table[table["epoch"] == 2]["iterations_simulated"].tolist()
     assert simulated[0] == 50 > simulated[1] >= simulated[2] >= 12
+
+
+def test_batches_grow_as_long_as_eight_are_left_of_them():
+    """A slow wave: batches of one value, then of two, are correlated. The last batches may be as
+    few as `FEWEST_BATCHES`, of four values each."""
+    count = 4 * FEWEST_BATCHES
+    values = np.cos(np.linspace(0.0, 3.0, count)) + 2.0
+    variance, degrees = _long_run(values, 1)
+    means = values.reshape(FEWEST_BATCHES, 4).mean(axis=1)
+    deviations = means - means.mean()
+    lag = float(deviations[1:] @ deviations[:-1]) / float(deviations @ deviations)
+    lag = min(lag + (1.0 + 3.0 * lag) / FEWEST_BATCHES, 0.9)
+    worth = (1.0 - lag) / (1.0 + lag)
+    assert variance == pytest.approx(4 * means.var(ddof=1) / worth)
+    assert degrees == pytest.approx(max((FEWEST_BATCHES - 1) * worth, 2.0))

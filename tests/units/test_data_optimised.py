@@ -34,10 +34,12 @@ from simshuffle.extensions.learning.filtering.request import (
 )
 from simshuffle.extensions.learning.filtering.study import STUDY
 from simshuffle.extensions.learning.filtering.tables import (
+    FILTER_COLUMNS,
     STORED,
     SUMMARY_COLUMNS,
     FilterTables,
     best_rates,
+    filter_row,
     summary,
 )
 from simshuffle.extensions.learning.filtering.text import parts
@@ -384,3 +386,16 @@ def test_a_filter_that_leaves_too_few_says_what_others_leave_out(done):
         InputError, match=r"must leave samples[\s\S]*100 % at eps 0.001, [\d.]+ % at eps 8"
     ):
         engine.run(STUDY, request(few), SerialExecutor(), Disk(folder.parent / ".cells"))
+
+
+def test_the_smallest_class_that_a_filter_leaves_is_counted_by_labels():
+    """Of 4, 3 and 1 samples of three classes, one of the first and both right ones of the second
+    are left out: 3, 1 and 1 are left. Of a class of which nothing is left, 0."""
+    points = pd.DataFrame({"label": [0] * 4 + [1] * 3 + [2], "right": [1, 0, 1, 1, 1, 1, 0, 1]})
+    facts = dict.fromkeys(FILTER_COLUMNS, 0.0)
+    noise = [True, False, False, False, True, True, False, False]
+    row = filter_row(facts, points, noise, used=True)
+    assert (row["removed"], row["smallest_class"]) == (3, 1)
+    assert (row["noise_accuracy"], row["kept_accuracy"]) == (1.0, pytest.approx(3 / 5))
+    noise[-1] = True
+    assert filter_row(facts, points, noise, used=True)["smallest_class"] == 0

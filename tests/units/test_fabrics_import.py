@@ -499,7 +499,7 @@ def test_a_machine_in_one_command(here, capsys):
     assert "--mended" in told.err
     for text in (
         "adapters   12",
-        "hosts      4, of 2",
+        "hosts      4, with 2",
         "2 leaf, 2 level2",
         "slow cable leaf2 port 9",
     ):

@@ -267,7 +267,7 @@ def test_broken_gzip_files_are_refused(tmp_path):
         (("test", "images"), lambda of: of[:11], "each image; got 12 labels of 11 images"),
         (("test", "images"), lambda of: of.mT, "the same size; got 5 x 3 and 3 x 5 pixels"),
         (("test", "labels"), lambda of: of + 5, "those of the training part; got 5, 6, 7, 8"),
-        (("train", "labels"), lambda of: 0 * of, "at least two labels; got 0 alone"),
+        (("train", "labels"), lambda of: 0 * of, "at least two labels; got only 0"),
     ],
 )
 def test_parts_that_do_not_fit_are_refused(tmp_path, key, change, says):
@@ -298,7 +298,7 @@ def test_another_set_is_not_taken_for_fashion_mnist(tmp_path):
 
 def test_where_the_package_is_not_installed_the_remedy_names_it(tmp_path, monkeypatch):
     monkeypatch.setattr(data_idx, "PACKAGED", tmp_path / "nowhere")
-    problem = refused(FashionMnist(kind="fashion_mnist"), "data.path: is needed where")
+    problem = refused(FashionMnist(kind="fashion_mnist"), "data.path: is needed, since")
     assert "apt install dataset-fashion-mnist" in problem.remedy
 
 

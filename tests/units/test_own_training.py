@@ -335,8 +335,8 @@ def test_progress_is_told():
 @pytest.mark.parametrize(
     ("values", "told"),
     [
-        ({"model": Net()}, "model: must make a torch.nn.Module.*got a Net. Pass model=lambda"),
-        ({"model": lambda: None}, "model: must make a torch.nn.Module"),
+        ({"model": Net()}, "model: must make a new torch.nn.Module.*got a Net. Pass model=lambda"),
+        ({"model": lambda: None}, "model: must make a new torch.nn.Module"),
         ({"model": lambda: nn.Linear(5, 2)}, "model: cannot take the samples"),
         ({"world_size": [4, 65]}, "world_size: must not exceed the number of training samples, 64"),
         ({"strategies": ["global_shufle"]}, "- strategies.*must be one of"),

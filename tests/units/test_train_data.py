@@ -330,7 +330,7 @@ def refused(record, *texts):
 
 def test_cifar_files_that_are_not_as_published_are_refused(tmp_path):
     record = Cifar10(kind="cifar10", path=str(tmp_path / "set"))
-    refused(record, "must be a folder", str(tmp_path / "set"), "CIFAR-10 binary version")
+    refused(record, "must be a folder", str(tmp_path / "set"), "binary version of CIFAR-10")
     rows = write_cifar10(tmp_path / "set")
     batch = tmp_path / "set" / "data_batch_3.bin"
     batch.write_bytes(batch.read_bytes()[:-100])

@@ -527,3 +527,15 @@ def test_label_divergence_of_sorted_shards_falls_as_samples_are_exchanged():
     epochs = train_run(near(exchange=exchange, partition={"kind": "sorted"})).epochs
     assert epochs["label_divergence"].iloc[0] > 0.8
     assert epochs["label_divergence"].iloc[1] < 0.25
+
+
+def test_a_contrastive_loss_and_an_importance_pass_cost_passes():
+    """Two views are two passes; measuring importance is a third of one more."""
+    plain, contrastive = (
+        TrainingCell(run(training={"epochs": 1} | more), 1438, "one", "cpu").cost
+        for more in ({}, {"loss": {"kind": "contrastive", "temperature": 0.2}})
+    )
+    assert contrastive == pytest.approx(2 * plain)
+    exchange = ImportanceExchange(kind="importance_exchange", exchange_fraction=0.5, lagging=False)
+    measured = TrainingCell(run(training={"epochs": 1}, exchange=exchange), 1438, "one", "cpu")
+    assert measured.cost == pytest.approx((1 + 1 / 3) * plain)

@@ -10,6 +10,7 @@ from torch import nn
 
 from simshuffle.errors import InputError
 from simshuffle.train.models import Mlp, Model, ResNet, SmallCnn, WideResNet
+from simshuffle.train.training import Training
 
 SMALL: list[Any] = [
     Mlp(kind="mlp", width=16),
@@ -163,3 +164,17 @@ def test_a_basic_block_is_that_of_the_paper():
     inner = block.norm2(block.conv2(torch.relu(block.norm1(block.conv1(x)))))
     shortcut = torch.cat([x[:, :, ::2, ::2], torch.zeros(2, 16, 4, 4)], 1)
     torch.testing.assert_close(block(x), torch.relu(inner + shortcut))
+
+
+@pytest.mark.parametrize(
+    ("scaling", "expected"), [("linear", 0.1 * 4), ("sqrt", 0.1 * 2), ("none", 0.1)]
+)
+def test_the_peak_learning_rate_follows_the_global_batch(scaling, expected):
+    """16 ranks of 64 samples beside a reference of 256: a batch four times as large."""
+    training = Training(
+        learning_rate=0.1,
+        learning_rate_scaling=scaling,
+        local_batch_size=64,
+        reference_batch_size=256,
+    )
+    assert training.peak_learning_rate(16) == pytest.approx(expected)

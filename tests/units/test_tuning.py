@@ -1,11 +1,13 @@
 """The verb loader with a scenario: its shape, and how many workers its steps need."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 
 import simshuffle
 from simshuffle.cli import main
+from simshuffle.studies.loader.tuning import list_settings
 from simshuffle.study.registry import read_folder
 from tests.small import small
 
@@ -135,3 +137,15 @@ def test_bytes_that_exceed_the_set_many_times_are_explained(here, capsys):
     assert "fetches a whole shard for a few samples" in out
     assert main(["study", "loader", "--order", "own:shuffle=global", *words]) == 0
     assert "in multiples of the data set" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("useful", "workers"), [(1.0, [1, 2]), (4.0, [1, 2, 4, 5]), (5.0, [1, 2, 4, 5, 6])]
+)
+def test_workers_are_doubled_up_to_where_nothing_grows_and_one_beyond(monkeypatch, useful, workers):
+    demand = SimpleNamespace(isolated_seconds=useful, step=1.0, binding=("decode", 0.5))
+    monkeypatch.setattr("simshuffle.studies.loader.tuning.loader_demand", lambda _: demand)
+    axes = {"workers": (), "threads": (), "factors": (2,)}
+    found = list_settings(small(), axes)
+    own = small().workload.loader.workers
+    assert sorted({loader.workers for loader in found} | {own}) == sorted({*workers, own})

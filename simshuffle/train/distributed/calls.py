@@ -142,7 +142,7 @@ def loader_difference(
     """
     loader_sampler = getattr(loader.batch_sampler, "sampler", loader.sampler)
     if loader_sampler is not sampler:
-        remedy = "Make the loader with sampler=scheduler.sampler, and pass weights to Scheduler."
+        remedy = "Use sampler=scheduler.sampler in the loader; weights go into Scheduler(weights=)."
         rule = "must use the sampler of the scheduler"
         refuse(
             "loader", rule, f"a {type(loader_sampler).__name__}", remedy, "scheduler"
