@@ -245,7 +245,7 @@ def test_patches_that_do_not_fit_are_refused():
     with pytest.raises(
         InputError,
         match=r"model.patch_size: must divide both sides of the images, 28 x 21 pixels; got 4\."
-        r" Take 1 or 7\.",
+        r" Use 1 or 7\.",
     ):
         Vit(kind="vit", patch_size=4).build((1, 28, 21), 10)
     with pytest.raises(InputError, match="vit takes images"):
