@@ -654,3 +654,17 @@ def test_adaptive_routing_looks_at_the_switches_on_its_ways_alone(monkeypatch):
 def test_tori_are_no_groups_and_that_takes_no_table(monkeypatch):
     monkeypatch.setattr(fabric_module, "direct_steps", None)
     assert not Fabric(torus_of([4, 4]).graph()).has_linked_groups
+
+
+def test_adaptive_routing_says_between_whom_no_route_leads():
+    """The compiled search would run on over the end of its arrays."""
+    fabric = fabric_module.Fabric(fat_tree(2, 4).sketch())
+    arcs = fabric.goal_arcs
+    nothing = arcs._replace(first_arc=np.zeros_like(arcs.first_arc))
+    fabric.__dict__["goal_arcs"] = nothing
+    ports = np.array([0, len(fabric.inject_link) - 1], np.int32)
+    names = [
+        fabric.cabling.names[fabric.links.src_node[fabric.inject_link[port]]] for port in ports
+    ]
+    with pytest.raises(TopologyError, match=f"no route leads from {names[0]} to {names[1]}"):
+        Adaptive().router(fabric, 1).routes(ports[:1], ports[1:])

@@ -6,6 +6,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
+from simshuffle.errors import TopologyError
 from simshuffle.fabric.routing.fabric import Fabric
 from simshuffle.fabric.routing.minimal import DetourDrawer, check_groups
 from simshuffle.fabric.routing.router import Router, RoutingRule
@@ -109,5 +110,9 @@ class _AdaptiveRouter(Router):
             load=self._load,
         )
         scratch = np.empty(routes.shape[1], np.int32)
-        least_loaded.route_by_load(messages, network, scratch, routes)
+        lost = least_loaded.route_by_load(messages, network, scratch, routes)
+        if lost >= 0:
+            nodes = fabric.links.src_node[fabric.inject_link[[src[lost], dst[lost]]]]
+            sender, receiver = (fabric.cabling.names[node] for node in nodes)
+            raise TopologyError(f"no route leads from {sender} to {receiver}")
         return routes

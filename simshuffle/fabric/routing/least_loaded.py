@@ -35,7 +35,7 @@ class LoadedLinks(NamedTuple):
 @entry
 def route_by_load(
     messages: PortMessages, network: LoadedLinks, detour_route: Ints32, out: Ints32
-) -> None:
+) -> int:
     """Find the routes of messages one after the other, over the links with the lowest
     load at every switch; of equally loaded links the first one.
 
@@ -48,6 +48,10 @@ def route_by_load(
         detour_route: (width,) scratch, overwritten.
         out: (n, width) int32; the links of each route are written to it, padded with
             -1.
+
+    Returns:
+        -1, or the index of the first message that finds no route; those after it have
+        none either.
     """
     src = messages.src
     dst = messages.dst
@@ -60,13 +64,19 @@ def route_by_load(
         route = out[i]
         route[0] = network.inject_link[src[i]]
         length = _extend_route(route, 1, start, goal, network)
+        if length < 0:
+            return i
         if detour[i] >= 0:
             detour_route[0] = route[0]
             length_there = _extend_route(detour_route, 1, start, detour[i], network)
+            if length_there < 0:
+                return i
             detour_switch = network.goals[detour[i]]
             full_length = _extend_route(
                 detour_route, length_there, detour_switch, goal, network
             )
+            if full_length < 0:
+                return i
             # UGAL: load of the fullest link * links between switches, straight and by the detour
             straight_cost = _highest_load(route, length, load) * (length - 1)
             detour_cost = _highest_load(detour_route, full_length, load) * (
@@ -81,6 +91,7 @@ def route_by_load(
             load[route[k]] += 1
         for k in range(length + 1, width):
             route[k] = -1
+    return -1
 
 
 @compiled
@@ -88,14 +99,13 @@ def _extend_route(
     route: Ints32, length: int, start: int, goal: int, network: LoadedLinks
 ) -> int:
     """Extend a route from switch ``start`` to a goal over the least loaded links;
-    return its new length.
+    return its new length, or -1 if no route leads there.
 
     Args:
         route: links so far; the next ones are written to it.
         length: number of links so far.
         start: the switch where the route has come to.
-        goal: index in ``network.goals`` of the switch to reach. Some route must lead
-            there.
+        goal: index in ``network.goals`` of the switch to reach.
         network: the links and their load, which is only read.
     """
     goals = network.goals
@@ -114,6 +124,8 @@ def _extend_route(
             for k in range(arcs.first_link[arc], arcs.end_link[arc]):
                 if best_link < 0 or load[arcs.links[k]] < load[best_link]:
                     best_link = arcs.links[k]
+        if best_link < 0:
+            return -1
         route[length] = best_link
         length += 1
         switch = network.entered_switch[best_link]
