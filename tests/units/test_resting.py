@@ -202,7 +202,7 @@ def test_the_curve_goes_through_global_shuffle():
 def test_the_report_has_n_and_names_who_loses_more_than_it_says():
     said = " ".join(join_report(parts(tables(), {"study": "mine"})).split())
     assert " 16.5 " in said and "150 " in said
-    assert "IS 0.1 at M = 1024 loses 0.7 points more than that." in said
+    assert "IS 0.1 at M = 1024 loses 0.7 points more than this c explains." in said
 
 
 def test_the_figure_shows_what_the_table_has(tmp_path):

@@ -404,7 +404,7 @@ def _state_loss_curve(main: pd.DataFrame) -> str:
                 f" that {loss_curve.settings} settings lose (root mean square);"
                 f" {setting_label(worst)} at M = {worst['world_size']} loses"
                 f" {abs(100 * loss_curve.worst_excess):.1f} points"
-                f" {'more' if loss_curve.worst_excess > 0 else 'less'} than by this c."
+                f" {'more' if loss_curve.worst_excess > 0 else 'less'} than this c explains."
             )
     law = (
         "n is the effective number of samples on which the running statistics of a rank rest"
