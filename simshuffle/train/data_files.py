@@ -6,7 +6,6 @@ each class.
 from __future__ import annotations
 
 import struct
-from collections import Counter
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -355,9 +354,7 @@ class ImageFolder(Spec):
         """
         try:
             with Image.open(path) as image:
-                # by way of RGBA, because a palette with transparency cannot become RGB at once
-                mode = "RGB" if self.channels == 3 else "L"
-                converted = to_eight_bits(image).convert("RGBA").convert(mode)
+                converted = convert_image(image, "RGB" if self.channels == 3 else "L")
         except UNREADABLE as error:
             rule = "every image must be readable"
             value = f"{type(error).__name__}: {error}"
@@ -368,16 +365,16 @@ class ImageFolder(Spec):
         return pixels.transpose(2, 0, 1)
 
 
-def to_eight_bits(image: Image.Image) -> Image.Image:
-    """Return the image with a byte for each value: Pillow would cut 16 bits off at 255.
+def convert_image(image: Image.Image, mode: str) -> Image.Image:
+    """Return the image in ``mode``, 'RGB' or 'L', without its transparency.
 
-    16-bit grey becomes its upper byte. Other modes than I and F stay as they are.
+    16-bit grey becomes its upper byte: Pillow would cut it off at 255.
 
     Raises:
         ValueError: the mode is I or F, of values without a known range.
     """
     if image.mode.startswith("I;16"):
-        return Image.fromarray(
+        image = Image.fromarray(
             (np.asarray(image).astype(np.uint16) >> 8).astype(np.uint8)
         )
     if image.mode in {"I", "F"}:
@@ -385,37 +382,44 @@ def to_eight_bits(image: Image.Image) -> Image.Image:
             f"pixels of mode {image.mode} have no known range; save the image with 8 or 16 bits a"
             " channel"
         )
-    return image
+    # by way of RGBA, because a palette with transparency cannot become RGB at once
+    return image.convert("RGBA").convert(mode)
 
 
-def _tree(folder: Path) -> Files:
-    """Return the image files at any depth below each folder in ``folder``, sorted, with
-    the folder's name.
+def images_by_class(folder: Path) -> dict[str, list[Path]]:
+    """Return the image files at any depth below each folder in ``folder``, sorted, by
+    the folder's name, in the order of names; [] for a class without images.
 
     Class folders whose names begin with a dot, and files that do not end as images do,
     are left out.
-
-    Raises:
-        InputError: if a class folder has no images.
     """
     class_folders = sorted(
         path
         for path in folder.iterdir()
         if path.is_dir() and not path.name.startswith(".")
     )
-    files = [
-        (path, class_folder.name)
+    return {
+        class_folder.name: [
+            path
+            for path in sorted(class_folder.rglob("*"))
+            if path.suffix.lower() in ENDINGS and path.is_file()
+        ]
         for class_folder in class_folders
-        for path in sorted(class_folder.rglob("*"))
-        if path.suffix.lower() in ENDINGS and path.is_file()
-    ]
-    images_of_class = Counter(name for _, name in files)
-    empty = [path.name for path in class_folders if not images_of_class[path.name]]
-    if empty:
+    }
+
+
+def _tree(folder: Path) -> Files:
+    """Return the files of `images_by_class`, each with the name of its class.
+
+    Raises:
+        InputError: if a class folder has no images.
+    """
+    images = images_by_class(folder)
+    if empty := [name for name, paths in images.items() if not paths]:
         rule = f"every class must have images (files ending in {', '.join(sorted(ENDINGS))})"
         remedy = "Add images, or remove the folder."
         refuse("data.path", rule, ", ".join(empty), remedy, str(folder))
-    return files
+    return [(path, name) for name, paths in images.items() for path in paths]
 
 
 def _labels(files: Files, names: list[str]) -> Ints64:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 
 from simshuffle.errors import InputError, refuse
 from simshuffle.extensions.planning.curves import Setting
@@ -61,17 +61,6 @@ class Candidate:
         return 2.0 if self.strategy.fraction is None else self.strategy.fraction
 
 
-def _refuse_repetition(strategy: str) -> NoReturn:
-    """Refuse a strategy that the user names twice.
-
-    Raises:
-        InputError: always.
-    """
-    refuse(
-        "--strategy", "must be named once", strategy, "Name each once.", COMMAND_LINE
-    )
-
-
 def list_exchanges(
     requested_strategies: Sequence[str],
     own_strategy: Strategy | None,
@@ -90,18 +79,11 @@ def list_exchanges(
             or has no curve, or Q of a curve is not above 0 and at most 1.
     """
     if requested_strategies:
-        # a text that is given again would otherwise be one key of `strategies`
-        if repeated_texts := [
-            text
+        records = [
+            record_of("--strategy", text, kinds_of(Exchange), {})
             for text in requested_strategies
-            if requested_strategies.count(text) > 1
-        ]:
-            _refuse_repetition(repeated_texts[0])
-        strategies = {
-            text: record_of("--strategy", text, kinds_of(Exchange), {})
-            for text in requested_strategies
-        }
-        for text, record in strategies.items():
+        ]
+        for text, record in zip(requested_strategies, records, strict=True):
             if (
                 curves_by_setting
                 and setting_of_strategy(record) not in curves_by_setting
@@ -112,10 +94,12 @@ def list_exchanges(
                 rule = f"must be a strategy with a curve: {settings_with_curves}"
                 remedy = "Name one of these, or add its curve."
                 refuse("--strategy", rule, text, remedy, source)
-        names = [strategy_name(strategy) for strategy in strategies.values()]
+        names = [strategy_name(record) for record in records]
         if repeated_names := [name for name in names if names.count(name) > 1]:
-            _refuse_repetition(repeated_names[0])
-        return list(strategies)
+            rule = "must be named once"
+            remedy = "Name each once."
+            refuse("--strategy", rule, repeated_names[0], remedy, COMMAND_LINE)
+        return list(requested_strategies)
     if not curves_by_setting:
         partial_settings = [("partial", fraction) for fraction in USUAL_FRACTIONS]
         usual_settings: list[Setting] = [

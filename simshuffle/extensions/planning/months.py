@@ -6,13 +6,11 @@ The months are those that ``simshuffle month`` draws.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from simshuffle.extensions.planning.month.cell import Month
-from simshuffle.job.reliability.daly import daly
 from simshuffle.job.reliability.goodput import CATEGORIES, time_by_category
 from simshuffle.job.reliability.trace import DAY
 from simshuffle.job.scenario.reading import identity_of
@@ -91,12 +89,7 @@ class MonthsCell(PlainCell):
         used_spares = free_hosts if spares is None else spares
         waiting_share = waiting_share_of(used_spares)
         month.restarts = replace(month.restarts, spares=used_spares, policy="spare")
-        stall_seconds = month.saves(1e3 * month.period).stall_s
-        month.period = (
-            daly(stall_seconds, month.seconds_between_faults)
-            if stall_seconds > 0 and math.isfinite(month.seconds_between_faults)
-            else month.period
-        )
+        month.period = month.formula_periods().get("daly", month.period)
         courses = month.draw_courses(SEEDS, DAYS * DAY, lambda _: None)
         saves = month.saves(month.period)
         rows = [

@@ -427,13 +427,14 @@ def _fill_last_batch(reads: Reads, size: int, iterations: int) -> Reads:
     samples = reads.samples[:iterations]
     has_samples = samples > 0
     factor = np.where(has_samples, size / np.maximum(samples, 1), 0.0)
+    samples_of_rank = reads.samples.sum(axis=0)
 
     def fill(values: Ints64 | Floats) -> Floats:
         """Return ``values``, (iterations, M), scaled to batches of ``size`` samples."""
-        trained = reads.samples.sum(axis=0)
-        mean_of_all = values.sum() / max(trained.sum(), 1)
         mean_of_rank = np.where(
-            trained > 0, values.sum(axis=0) / np.maximum(trained, 1), mean_of_all
+            samples_of_rank > 0,
+            values.sum(axis=0) / np.maximum(samples_of_rank, 1),
+            values.sum() / max(samples_of_rank.sum(), 1),
         )
         filled: Floats = np.where(
             has_samples, values[:iterations] * factor, size * mean_of_rank

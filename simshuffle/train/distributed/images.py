@@ -16,7 +16,7 @@ from torch.utils.data import Dataset
 
 from simshuffle.errors import refuse
 from simshuffle.spec.arrays import Ints
-from simshuffle.train.data_files import ENDINGS, UNREADABLE, to_eight_bits
+from simshuffle.train.data_files import UNREADABLE, convert_image, images_by_class
 from simshuffle.train.distributed.dataset import Payload, ShardDataset
 from simshuffle.train.distributed.group import RankGroup
 from simshuffle.train.partition import Partition
@@ -167,8 +167,7 @@ def _decode_image(content: bytes) -> Image.Image:
     Transparency is dropped, and 16-bit grey becomes its upper byte.
     """
     with Image.open(io.BytesIO(content)) as image:
-        # by way of RGBA, because a palette with transparency cannot become RGB at once
-        return to_eight_bits(image).convert("RGBA").convert("RGB")
+        return convert_image(image, "RGB")
 
 
 def _read_tree(root: Path, ranks: RankGroup) -> _FileTree:
@@ -204,19 +203,13 @@ def _list_tree(root: Path) -> dict[str, Any]:
     Folders in ``root`` whose names begin with a dot are no classes. Files that do not
     end as images do are left out. If a class has no images, there is only a 'problem'.
     """
-    folders = sorted(
-        entry
-        for entry in root.iterdir()
-        if entry.is_dir() and not entry.name.startswith(".")
-    )
+    images = images_by_class(root)
     files = [
-        (label, path.relative_to(folder).as_posix())
-        for label, folder in enumerate(folders)
-        for path in sorted(folder.rglob("*"))
-        if path.suffix.lower() in ENDINGS and path.is_file()
+        (label, path.relative_to(root / name).as_posix())
+        for label, (name, paths) in enumerate(images.items())
+        for path in paths
     ]
-    filled = {label for label, _ in files}
-    empty = [folder.name for label, folder in enumerate(folders) if label not in filled]
+    empty = [name for name, paths in images.items() if not paths]
     if files and empty:
         return {"problem": f"{', '.join(empty)} without any"}
-    return {"classes": [folder.name for folder in folders], "files": files}
+    return {"classes": list(images), "files": files}

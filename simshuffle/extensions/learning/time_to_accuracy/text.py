@@ -273,12 +273,10 @@ def _sort_reaching_rows(rows: pd.DataFrame) -> list[dict[Any, Any]]:
     First stand settings of which every seed did; within both groups they stand by time.
     Settings that were not simulated have NaN as time, and stand last in their group.
     """
-    reaching_rows = rows[rows["reached"] > 0]
-    is_partial = reaching_rows["reached"] < reaching_rows["n"]
-    ordered_rows = reaching_rows.assign(_is_partial=is_partial).sort_values(
-        ["_is_partial", "time_s"], kind="stable"
+    reaching_rows = rows[rows["reached"] > 0].sort_values("time_s", kind="stable")
+    return sorted(
+        reaching_rows.to_dict("records"), key=lambda row: row["reached"] < row["n"]
     )
-    return ordered_rows.drop(columns="_is_partial").to_dict("records")
 
 
 def _target_row(row: Row) -> list[str]:

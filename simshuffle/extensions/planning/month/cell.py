@@ -297,6 +297,19 @@ class Month:
             "epochs": self.count_epochs(useful_seconds),
         }
 
+    def formula_periods(self) -> dict[str, float]:
+        """Return the periods (s) between saves by the formulas of Daly and Young, as
+        'daly' and 'young'; {} where hosts never fail or a save stalls nothing.
+        """
+        stall_seconds = self.saves(1e3 * self.period).stall_s
+        fault_seconds = self.seconds_between_faults
+        if stall_seconds <= 0 or not math.isfinite(fault_seconds):
+            return {}
+        return {
+            "daly": daly(stall_seconds, fault_seconds),
+            "young": young(stall_seconds, fault_seconds),
+        }
+
     def compare_periods(self, courses: Sequence[JobCourse]) -> list[dict[str, Any]]:
         """Evaluate every period in the drawn months: the rows of table ``periods``.
 
@@ -305,14 +318,7 @@ class Month:
         of the last three and of the fit to the grid (`best_period`). Rows are in the
         order of periods.
         """
-        stall_seconds = self.saves(1e3 * self.period).stall_s
-        fault_seconds = self.seconds_between_faults
-        named_periods = {"used": self.period}
-        if math.isfinite(fault_seconds) and stall_seconds > 0:
-            named_periods |= {
-                "daly": daly(stall_seconds, fault_seconds),
-                "young": young(stall_seconds, fault_seconds),
-            }
+        named_periods = {"used": self.period, **self.formula_periods()}
 
         # periods with the goodput of each seed, (seeds,)
         grid = [
