@@ -176,3 +176,18 @@ def test_hosts_that_are_not_expected_to_fail_have_no_time_between_faults():
     month._failures = SimpleNamespace(expected_faults=lambda hosts, seconds: 0.0)
     month.restarts = SimpleNamespace(hosts=4)
     assert month.seconds_between_faults == math.inf
+
+
+@pytest.mark.parametrize(
+    ("stall", "faults", "names"), [(0.0, 2.0, []), (5.0, 0.0, []), (5.0, 2.0, ["daly", "young"])]
+)
+def test_formulas_give_a_period_only_where_hosts_fail_and_saves_stall(stall, faults, names):
+    month = Month.__new__(Month)
+    month._failures = SimpleNamespace(expected_faults=lambda hosts, seconds: faults)
+    month.restarts = SimpleNamespace(hosts=4)
+    month.period = 600.0
+    month.saves = lambda period: SimpleNamespace(stall_s=stall)
+    periods = month.formula_periods()
+    assert list(periods) == names
+    if names:  # Young: sqrt(2 * 5 s * half a day)
+        assert periods["young"] == pytest.approx(math.sqrt(2 * 5.0 * 43_200.0))
