@@ -5,12 +5,19 @@ draws no sample; cosmic-ray changes the checkout and runs one command for all mu
 runs which line is recorded once, in build/mutants. coverage sees no line of a compiled function: it
 gets the tests of the Python beside it (``fluid_sweep.py``: of ``fluid*.py``). What an import runs
 gets the tests of its file.
+
+One process imports package and tests once. Each mutant gets a fork of it, whose functions get the
+changed code, so that most mutants are tried in a second; what a fork cannot change (a constant of a
+module, a compiled function) gets a new Python.
 """
 
 import argparse
 import ast
 import csv
+import gc
+import importlib
 import os
+import pkgutil
 import re
 import shutil
 import signal
@@ -21,14 +28,18 @@ import time
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
+from types import CodeType, FunctionType
 
 import psutil
 import pytest
 from coverage import Coverage, CoverageData
 
+import simshuffle
 from benchmarks.mutations import TEXT_PATHS, Mutations
 
 ROOT = Path(__file__).parents[1]
+COPY = "MUTANTS_COPY"
+IS_COPY = COPY in os.environ  # this file is one of the copy, whose sources may change
 RECORD = Path(os.environ.get("MUTANTS_RECORD", ROOT / "build" / "mutants"))
 KERNELS = ["tests/physics/test_fluid.py", "tests/physics/test_packet.py"]  # compile all
 OUTCOMES = ["killed", "survived", "no test", "not counted"]
@@ -152,40 +163,13 @@ class Tests:
         return [test for tests in chosen.values() for test in tests]
 
 
-def python(tree, limit, *words, is_shown=False):
-    """Run Python in a copy of the checkout; return its status (None: time-out) and its output.
-
-    ``limit`` is in seconds of a machine with nothing else to do; on a busy one it is longer.
-    """
-    if limit:
-        limit *= max(1.0, os.getloadavg()[0] / os.cpu_count())
+def python(tree, *words):
+    """Run a module with Python in a copy of the checkout, to its end; return its status."""
     paths = os.pathsep.join([str(tree), str(tree / "plugins" / "testbed")])
     env = {**os.environ, "PYTHONPATH": paths, "MUTANTS_RECORD": str(RECORD)}
-    env["COVERAGE_FILE"], status = str(RECORD / "coverage"), None
-    with tempfile.TemporaryFile("w+") as out:
-        command = [sys.executable, "-m", *words, "-q", "-p", "no:cacheprovider"]
-        shown = None if is_shown else out
-        process = psutil.Popen(
-            command,
-            cwd=tree,
-            env=env,
-            stdout=shown,
-            stderr=shown,
-            start_new_session=True,
-        )
-        try:
-            with suppress(psutil.TimeoutExpired):
-                status = process.wait(limit)
-        finally:  # some tests' processes have sessions of their own
-            started = process.children(recursive=True) if process.is_running() else []
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            for child in started:
-                with suppress(psutil.NoSuchProcess):
-                    child.kill()
-            process.wait()
-        out.seek(0)
-        return status, out.read()
+    env["COVERAGE_FILE"] = str(RECORD / "coverage")
+    command = [sys.executable, "-m", *words]
+    return subprocess.run(command, cwd=tree, env=env, check=False).returncode
 
 
 def copy_checkout(tree):
@@ -206,56 +190,120 @@ def record(tree):
         "which test runs which line, once: two to three times as long as make test",
         flush=True,
     )
-    words = [
-        "-n",
-        "auto",
-        "--dist",
-        "worksteal",
-        "-p",
-        "benchmarks.mutants",
-        "--ignore=tests/docs",
-    ]
-    if python(tree, None, "pytest", *words, is_shown=True)[0] not in (
-        0,
-        1,
-    ):  # 1: some failed
+    words = "-n auto --dist worksteal -q -p no:cacheprovider -p benchmarks.mutants"
+    status = python(tree, "pytest", *words.split(), "--ignore=tests/docs")
+    if status not in (0, 1):  # 1: some failed
         sys.exit("the tests could not be run")
-    command = [sys.executable, "-m", "coverage", "combine", "--quiet"]
-    data = {**os.environ, "COVERAGE_FILE": str(RECORD / "coverage")}
-    subprocess.run(command, cwd=tree, env=data, check=True)
+    python(tree, "coverage", "combine", "--quiet")
     (RECORD / "done").touch()
 
 
-def run(tree, tests, mutant, number):
-    """Run a mutant's tests in the copy; return the outcome, their number and which failed."""
+def import_all():
+    """Import the package and its tests; return the functions of each file."""
+    for module in pkgutil.walk_packages(simshuffle.__path__, "simshuffle."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+    for path in sorted(ROOT.glob("tests/*/test_*.py")):
+        if path.parent.name != "docs":  # by the name that pytest gives it
+            sys.path.insert(0, str(path.parent))
+            with suppress(pytest.skip.Exception):
+                importlib.import_module(path.stem)
+    functions = {}
+    for function in gc.get_objects():
+        if isinstance(function, FunctionType):
+            file = function.__code__.co_filename
+            functions.setdefault(file, []).append(function)
+    gc.freeze()
+    return functions
+
+
+def codes_of(code):
+    """Map name and first line to the code of each function inside."""
+    codes = {(code.co_qualname, code.co_firstlineno): code}
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            codes |= codes_of(constant)
+    return codes
+
+
+def change_functions(functions, path):
+    """Give the functions of a file the code that the file has now."""
+    codes = codes_of(compile(path.read_text(), str(path), "exec"))
+    for function in functions.get(str(path), []):
+        code = function.__code__
+        new = codes.get((code.co_qualname, code.co_firstlineno), code)
+        if new.co_freevars == code.co_freevars:
+            function.__code__ = new
+
+
+def run_tests(tests, limit, changed=None):
+    """Run tests in a fork; return their status (None: time-out) and what they print.
+
+    ``limit`` is in seconds of a machine with nothing else to do; on a busy one it is longer.
+    ``changed`` holds the imported functions and the path of the file whose code is changed; without
+    it, the tests run in a new Python.
+    """
+    limit *= max(1.0, os.getloadavg()[0] / os.cpu_count())
+    words = ["-x", "-q", "--assert=plain", "-p", "no:cacheprovider", *tests]
+    with tempfile.TemporaryFile("w+") as out:
+        process = os.fork()
+        if process == 0:
+            os.setsid()
+            os.dup2(out.fileno(), 1)
+            os.dup2(out.fileno(), 2)
+            if changed is None:
+                os.execv(sys.executable, [sys.executable, "-m", "pytest", *words])
+            try:
+                change_functions(*changed)
+                status = pytest.main(words)
+                sys.stdout.flush()
+            finally:
+                os._exit(int(status))
+        status = None
+        try:
+            with suppress(psutil.TimeoutExpired):
+                status = psutil.Process(process).wait(limit)
+        finally:  # some tests' processes have sessions of their own
+            with suppress(psutil.NoSuchProcess):
+                for child in psutil.Process(process).children(recursive=True):
+                    child.kill()
+            with suppress(ProcessLookupError):
+                os.killpg(process, signal.SIGKILL)
+            with suppress(ChildProcessError):
+                os.waitpid(process, 0)
+        out.seek(0)
+        return status, out.read()
+
+
+def run(tests, functions, mutant, number):
+    """Run a mutant's tests; return the outcome, their number and which failed."""
     chosen = tests.choose(mutant)
     if not chosen:
         return "no test", 0, []
-    path = tree / mutant.file
-    lines = path.read_text().split("\n")
+    path = ROOT / mutant.file
+    source = path.read_text()
+    times = path.stat()
+    lines = source.split("\n")
     lines[mutant.line - 1] = lines[mutant.line - 1].replace(mutant.before, mutant.after)
-    kept = path.rename(path.with_suffix(".kept"))
     limit = LIMIT + COMPILING * mutant.file.startswith("simshuffle/fabric/network/")
-    try:
+    changed = (functions, path) if mutant.code == "function" else None
+    try:  # the processes that tests start read the file
         path.write_text("\n".join(lines))
         os.utime(path, (number, number))  # no two mutants of a file have one time
-        status, output = python(tree, limit, "pytest", "-x", *chosen)
-        if (
-            status == 4 and "ERROR: not found" in output
-        ):  # the package names values of tests
+        status, output = run_tests(chosen, limit, changed)
+        if status == 4 and "ERROR: not found" in output:  # values name tests
             names = dict.fromkeys(test.split("[")[0] for test in chosen)
-            status, output = python(tree, limit, "pytest", "-x", *names)
+            status, output = run_tests(names, limit, changed)
     finally:
-        kept.replace(path)
+        path.write_text(source)
+        os.utime(path, (times.st_atime, times.st_mtime))  # what is compiled stays valid
+        os.utime(path, (times.st_atime, times.st_mtime))  # what is compiled stays valid
     is_renamed = status == 4 and "ERROR: not found" in output
-    is_slow = status is None and python(tree, LIMIT / 2 + 10, "pytest", *chosen)[0] != 0
+    is_slow = status is None and run_tests(chosen, LIMIT / 2 + 10)[0] != 0
     if is_renamed or is_slow:
         return "not counted", 0, []
-    return (
-        ("survived" if status == 0 else "killed"),
-        len(chosen),
-        FAILED.findall(output),
-    )
+    outcome = "survived" if status == 0 else "killed"
+    return outcome, len(chosen), FAILED.findall(output)
 
 
 def folder_of(file):
@@ -310,27 +358,34 @@ def main():
         "--room", default="", help="a folder of simshuffle; all unless given"
     )
     args = parser.parse_args()
+    if not IS_COPY:
+        with tempfile.TemporaryDirectory() as folder, suppress(KeyboardInterrupt):
+            tree = copy_checkout(Path(folder).resolve())
+            if not (RECORD / "done").exists():
+                record(tree)
+            python(tree, "pytest", "-q", "-p", "no:cacheprovider", *KERNELS)
+            os.environ[COPY] = "1"
+            return python(tree, "benchmarks.mutants", *sys.argv[1:])
     results = []
-    with tempfile.TemporaryDirectory() as folder, suppress(KeyboardInterrupt):
-        tree = copy_checkout(Path(folder))
-        if not (RECORD / "done").exists():
-            record(tree)
-        python(tree, None, "pytest", *KERNELS)
-        tests = Tests()
-        mutants = draw(args.seed, args.room)[: args.count]
-        if not mutants:
-            sys.exit(f"no mutants in simshuffle/{args.room}")
-        began = time.monotonic()
+    mutants = draw(args.seed, args.room)[: args.count]
+    if not mutants:
+        sys.exit(f"no mutants in simshuffle/{args.room}")
+    tests = Tests()
+    functions = import_all()
+    began = time.monotonic()
+    with suppress(KeyboardInterrupt):
         for number, mutant in enumerate(mutants, 1):
-            results.append((mutant, *run(tree, tests, mutant, number)))
+            results.append((mutant, *run(tests, functions, mutant, number)))
             left = (time.monotonic() - began) / number * (len(mutants) - number) / 60
             place = f"{number}/{len(mutants)} {mutant.file}:{mutant.line}"
             print(f"{place} {results[-1][1]}, {left:.0f} min left", flush=True)
         killers = {test for *_, failed in results for test in failed}
-        output = python(tree, None, "pytest", *killers)[1] if killers else ""
-        flaky = set(
-            FAILED.findall(output)
-        )  # fails without a mutant too, so it kills none
+        # one that fails without a mutant too kills none
+        flaky = {
+            test
+            for test in sorted(killers)
+            if run_tests([test], LIMIT)[0] not in (0, 4)
+        }
         for i, (mutant, _, count, failed) in enumerate(results):
             if flaky.intersection(failed):
                 results[i] = mutant, "not counted", count, failed
@@ -338,4 +393,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
