@@ -9,6 +9,7 @@ from simshuffle.errors import TopologyError
 from simshuffle.extensions.interop.fabrics.network_fabric import fabric_of_network
 from simshuffle.fabric.routing import DModK, Fabric, ForwardingTables, MinHop
 from simshuffle.fabric.routing.forwarding_tables import ForwardingTableFile, TableRouter
+from simshuffle.fabric.topology.graph import Sketch, add_host, add_switch
 from tests.attached import attach_storage
 from tests.contracts.test_opensm import compare
 from tests.strategies import abci, fat_tree, switch_tree
@@ -185,6 +186,64 @@ def test_links_without_ports_are_refused(small):
     _, given = small
     with pytest.raises(TopologyError, match="links with ports"):
         TableRouter(Fabric(fat_tree(2, 2).sketch()), ForwardingTableFile(**given), "x")
+
+
+def line_of_switches(port_to_s2=2):
+    """Switches s1 - s0 - s2 with a host at both ends, and a switch s3 that hangs on s0 alone. The
+    middle comes first; ports have numbers of their own, the highest one of s0 leads to s3."""
+    sketch = Sketch()
+    for name in ("s0", "s1", "s2", "s3"):
+        add_switch(sketch, name, "leaf", 1e-7)
+    for name in ("h1", "h2"):
+        add_host(sketch, name)
+    cables = [("s0", "s1", (4, 3)), ("s0", "s2", (port_to_s2, 5)), ("s0", "s3", (9, 8))]
+    cables += [("s1", "h1", (7, 1)), ("s2", "h2", (6, 1))]
+    for a, b, ports in cables:
+        sketch.add_edge(a, b, bandwidth=1e9, latency=0.0, ports=ports)
+    return Fabric(sketch)
+
+
+# ports to h1 and to h2
+LINE = {"s0": [4, 2], "s1": [7, 3], "s2": [5, 6], "s3": [8, 8]}
+
+
+def tables_of_line(**changed):
+    return {"destinations": [("h1", 1), ("h2", 1)], "switches": {**LINE, **changed}}
+
+
+def test_a_route_by_hand_and_its_length():
+    fabric = line_of_switches()
+    router = TableRouter(fabric, ForwardingTableFile(**tables_of_line()), "x")
+    (there, back) = router.routes(np.array([0, 1], np.int32), np.array([1, 0], np.int32))
+    names = fabric.links.names
+    assert [names[link] for link in there] == ["h1>s1", "s1>s0", "s0>s2", "s2>h2"]
+    assert [names[link] for link in back] == ["h2>s2", "s2>s0", "s0>s1", "s1>h1"]
+    assert router.diameter == 4
+    # two hosts of one switch: no hop between switches
+    alone = Fabric(with_ports(fat_tree(1, 2)))
+    assert TableRouter(alone, tables_of(MinHop().router(alone, 0)), "x").diameter == 2
+
+
+@pytest.mark.parametrize(
+    ("changed", "path", "rule", "value"),
+    [
+        ({"s0": [0, 2]}, "switches.s0", "h1 port 1 must be reached", "no port for it"),
+        ({"s0": [1, 2]}, "switches.s0", "port towards h1 port 1 must have a cable", "port 1"),
+        ({"s0": [2, 2]}, "switches.s2", "h1 port 1 must be reached", "a circle: s2 > s0 > s2"),
+        ({"s2": [6, 6]}, "switches.s2", "h1 port 1 must be reached", "no port for it"),
+        # past its goal's switch and never back
+        ({"s0": [9, 2]}, "switches.s0", "h1 port 1 must be", "a circle: s2 > s0 > s3 > s0"),
+    ],
+)
+def test_a_route_that_ends_nowhere_is_named_by_the_switch_where_it_does(changed, path, rule, value):
+    (problem,) = refused(line_of_switches(), tables_of_line(**changed))
+    assert (problem.path, problem.value) == (path, value)
+    assert rule in problem.rule
+
+
+def test_port_number_zero_is_no_route_even_where_a_cable_has_that_number():
+    (problem,) = refused(line_of_switches(port_to_s2=0), tables_of_line(s0=[4, 0]))
+    assert (problem.path, problem.value) == ("switches.s0", "no port for it")
 
 
 @pytest.mark.parametrize(

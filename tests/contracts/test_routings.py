@@ -32,9 +32,17 @@ from simshuffle.fabric.routing import (
     Valiant,
 )
 from simshuffle.fabric.routing import fabric as fabric_module
+from simshuffle.fabric.routing import router as router_module
 from simshuffle.fabric.routing.dimension_order import SwitchGrid
 from simshuffle.fabric.routing.min_hop import BalancedRouter
-from simshuffle.fabric.routing.router import HopByHop
+from simshuffle.fabric.routing.minimal import DetourDrawer
+from simshuffle.fabric.routing.router import (
+    HopByHop,
+    MessagePositions,
+    hash_words,
+    link_loads,
+    uniform_loads,
+)
 from simshuffle.fabric.topology.cabling import Cabling, SwitchGraph
 from simshuffle.fabric.topology.graph import (
     add_host,
@@ -48,7 +56,8 @@ from simshuffle.spec.library import parse_kind
 from tests.attached import attach_storage
 from tests.contracts.test_routing import IRREGULAR, Net, ring_of_switches
 from tests.examples import ROUTINGS, cluster, small_topologies, written
-from tests.strategies import fat_tree, switch_tree, torus_of
+from tests.strategies import dragonfly as dragonfly_of
+from tests.strategies import fat_tree, star, switch_tree, torus_of
 
 Ints = NDArray[np.int32]
 CABLE: dict[str, Any] = {"bandwidth": 1e9, "latency": 1e-9}
@@ -668,3 +677,223 @@ def test_adaptive_routing_says_between_whom_no_route_leads():
     ]
     with pytest.raises(TopologyError, match=f"no route leads from {names[0]} to {names[1]}"):
         Adaptive().router(fabric, 1).routes(ports[:1], ports[1:])
+
+
+# --------------------------------------------------------------------------- lengths, hops, batches
+
+
+@pytest.mark.parametrize(
+    ("graph", "rule", "links"),
+    [
+        # between hosts 2; from a storage system its cable, the one to the switch, the host's
+        (star(3).graph(), DModK(), 3),
+        (fat_tree(2, 3).graph(), SModK(), 4),
+        (fat_tree(3, 2).graph(), DModK(), 6),
+        (fat_tree(2, 3).graph(), Adaptive(), 4),
+        # 3 of 7 switches on, and room for one more to a storage system
+        (ring_of_switches(7), MinHop(), 2 + 3 + 1),
+        # from switch 3 by the root 0 to 5: 3 up and 2 down
+        (ring_of_switches(7), UpDown(roots=["s0"]), 2 + 5),
+        # half of a ring of 4, a third of one of 3, and one more to a storage system
+        (torus_of([4, 3]).graph(), DimensionOrder(), 2 + (2 + 1) + 1),
+        # one hop in each group and one between them; with a detour all three twice
+        (dragonfly(5, 2, 2), Minimal(), 2 + 3),
+        (dragonfly(5, 2, 2), Valiant(), 2 + 2 * 3),
+        (dragonfly(5, 2, 2), Adaptive(), 2 + 3),
+        (dragonfly(5, 2, 2), Adaptive(detours=True), 2 + 2 * 3),
+    ],
+)
+def test_routes_are_as_wide_as_the_longest(graph, rule, links):
+    assert rule.router(Fabric(graph), 1).diameter == links
+
+
+class FirstLinks(HopByHop):
+    """Takes the first link of each choice, and notes which hops of how many messages it chose."""
+
+    by_destination = True
+
+    def __init__(self, fabric: Fabric) -> None:
+        super().__init__(fabric)
+        self.hops: list[tuple[int, int]] = []
+
+    def choose(self, step: MessagePositions) -> Ints:
+        self.hops.append((step.hop, len(step.message)))
+        return self.select_link(step, np.zeros(len(step.switch), np.int64))
+
+
+def test_hops_are_counted_from_the_first_switch_on():
+    """Of the 8 hosts of a binary tree of three levels, host 0 sends to host 1 of its own leaf
+    switch, to 2 below the same switch of level 2, and to 7 by a spine: 0, 2 and 4 hops."""
+    router = FirstLinks(Fabric(fat_tree(3, 2).sketch()))
+    router.routes(np.zeros(3, np.int32), np.array([1, 2, 7], np.int32))
+    assert router.hops == [(1, 2), (2, 2), (3, 1), (4, 1)]
+    # all to all: a group of messages for each of 4 leaf switches and 8 destinations; 4 x 2 are at
+    # their goal, 4 x 2 have 2 hops within their half of the tree, and 4 x 4 have 4
+    router = FirstLinks(router.fabric)
+    uniform_loads(router, np.arange(8, dtype=np.int32))
+    assert router.hops == [(1, 24), (2, 24), (3, 16), (4, 16)]
+
+
+@pytest.mark.parametrize("rule", [DModK(), SModK()], ids=str)
+def test_loads_do_not_depend_on_how_many_routes_are_found_at_once(rule, monkeypatch):
+    """All pairs of 9 hosts on a full tree: 8 messages on each link of a host, and 3 hosts send 6
+    each over 3 links up."""
+    router = rule.router(Fabric(fat_tree(2, 3).sketch()), 0)
+    ports = np.arange(9, dtype=np.int32)
+    expected = [8 if "h" in name else 6 for name in router.links.names]
+    for at_once in (1, 7, 1 << 20):
+        monkeypatch.setattr(router_module, "_ROUTES_AT_ONCE", at_once)
+        assert uniform_loads(router, ports).tolist() == expected
+    monkeypatch.setattr(router_module, "_ROUTES_AT_ONCE", 2)
+    src, dst = np.array([0, 0, 0, 4, 0], np.int32), np.array([1, 1, 1, 3, 1], np.int32)
+    load = link_loads(router, src, dst)
+    assert load[router.fabric.inject_link[[0, 4]]].tolist() == [4, 1]
+    assert load[router.fabric.eject_link[[1, 3]]].tolist() == [4, 1]
+    assert load.sum() == 2 * 5
+
+
+# ---------------------------------------------------------------------------------- hashes, detours
+
+
+def test_hashes_are_those_of_splitmix64():
+    """The first and second number of the generator from seed 1234567 (Vigna's splitmix64.c); each
+    word is added to the state, so that a second word 1 follows the first number of another."""
+    assert hash_words(1234567).tolist() == [6457827717110365317]
+    # the state goes on by the constant: 1234567 + 2 c, whose first step is the second number
+    second = np.uint64((1234567 + 0x9E3779B97F4A7C15) % 2**64)
+    assert hash_words(second).tolist() == [3203168211198807973]
+    # a second word is added to what the first has become
+    first = int(hash_words(5)[0])
+    sums = np.array([(first + word) % 2**64 for word in (0, 9)], np.uint64)
+    assert hash_words(5, np.array([0, 9])).tolist() == hash_words(sums).tolist()
+
+
+def test_detours_are_drawn_message_by_message_and_not_within_a_group():
+    """Of 5 groups of 2 switches; messages are counted on from call to call, those that need no
+    detour too."""
+    graph = dragonfly(5, 2, 1)
+    attach_storage(graph, "pfs", **CABLE, links=1)
+    fabric = Fabric(graph)
+    pfs = fabric.endpoints("pfs")[0]
+    drawer = DetourDrawer(fabric, 7)
+    # host 2 g + s is on switch s of group g
+    src = np.array([0, 1, pfs, 9, 3], np.int32)
+    dst = np.array([9, 0, 4, pfs, 6], np.int32)
+    found = [*drawer.draw(src[:3], dst[:3]).tolist(), *drawer.draw(src[3:], dst[3:]).tolist()]
+    # every one of the ten switches with hosts may be drawn, but not that of the storage
+    drawn = (hash_words(7, np.arange(5)) % np.uint64(10)).tolist()
+    assert found == [drawn[0], -1, -1, -1, drawn[4]]
+    many = np.zeros(400, np.int32)
+    assert set(DetourDrawer(fabric, 1).draw(many, many + 9).tolist()) == set(range(10))
+
+
+def test_groups_must_be_joined_by_one_hop_for_all_of_their_switches():
+    """Two switches in each of two groups, with a link each to the other group; in group 0 they are
+    not linked to one another, so that a message between them goes to group 1 and back."""
+    graph = new_graph()
+    places = list(product(range(2), range(2)))
+    for group, place in places:
+        add_switch(graph, f"s{group}.{place}", "leaf", 9e-8, (group, place))
+        add_host(graph, f"h{group}.{place}")
+        connect(graph, f"h{group}.{place}", f"s{group}.{place}", **CABLE)
+    for place in range(2):
+        connect(graph, f"s0.{place}", f"s1.{place}", **CABLE)
+    connect(graph, "s1.0", "s1.1", **CABLE)
+    assert not Fabric(graph).has_linked_groups
+    connect(graph, "s0.0", "s0.1", **CABLE)
+    assert Fabric(graph).has_linked_groups
+
+
+# -------------------------------------------------------------------------------------------- grids
+
+
+def grid(positions: list[tuple[int, ...]], links: list[tuple[int, int]]) -> Any:
+    """Switches at positions, with a host each, and links between them by their numbers."""
+    graph = new_graph()
+    for number, position in enumerate(positions):
+        add_switch(graph, f"s{number}", "leaf", 9e-8, position)
+        add_host(graph, f"h{number}")
+        connect(graph, f"h{number}", f"s{number}", **CABLE)
+    for a, b in links:
+        connect(graph, f"s{a}", f"s{b}", **CABLE)
+    return graph
+
+
+def add_storage(graph: Any, name: str, switches: list[str], **more: Any) -> None:
+    graph.add_node(f"{name}.switch", kind="switch", tier="storage", latency=0.0, **more)
+    graph.add_node(name, kind="storage", tier="storage", latency=0.0)
+    connect(graph, name, f"{name}.switch", **CABLE)
+    for switch in switches:
+        connect(graph, f"{name}.switch", switch, **CABLE)
+
+
+# two rows of three: numbers 0 1 2 and 3 4 5; a mesh
+PLACES = list(product(range(2), range(3)))
+MESH = [(0, 1), (1, 2), (3, 4), (4, 5), (0, 3), (1, 4), (2, 5)]
+ALL = [f"s{number}" for number in range(6)]
+
+
+def test_a_mesh_is_a_grid_with_storage_at_all_of_its_switches_or_without():
+    graph = grid(PLACES, MESH)
+    add_storage(graph, "pfs", ALL)
+    add_storage(graph, "scratch", ALL)
+    for fabric in (Fabric(grid(PLACES, MESH)), Fabric(graph)):
+        found = SwitchGrid.from_fabric(fabric)
+        assert found is not None
+        assert found.longest_distance == 1 + 2  # from corner to corner
+        assert found.strides.tolist() == [3, 1]
+
+
+NO_GRIDS: dict[str, Callable[[], Any]] = {
+    "no coordinates": lambda: grid([()] * 6, MESH),
+    "a corner is missing": lambda: grid(PLACES[:5], [(0, 1), (1, 2), (3, 4), (0, 3), (1, 4)]),
+    "a switch without a place": lambda: grid([*PLACES, ()], [*MESH, (5, 6)]),
+    "a link across": lambda: grid(PLACES, [*MESH, (0, 4)]),
+    "one row is wired otherwise": lambda: grid(PLACES, [*MESH[1:], (0, 2)]),
+    "one row has a link more": lambda: grid(PLACES, [*MESH, (0, 2)]),
+    # rows 0 1 and 2 3 of four switches in two columns: no way leads from row 1 to row 2
+    "a dimension in two parts": lambda: grid(
+        list(product(range(4), range(2))),
+        [(0, 2), (1, 3), (4, 6), (5, 7), (0, 1), (2, 3), (4, 5), (6, 7)],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NO_GRIDS)
+def test_switches_that_form_no_full_grid_are_none(name):
+    assert SwitchGrid.from_fabric(Fabric(NO_GRIDS[name]())) is None
+
+
+def test_storage_at_some_switches_of_a_grid_or_at_other_storage_makes_it_none():
+    some, placed, joined = (grid(PLACES, MESH) for _ in range(3))
+    add_storage(some, "pfs", ALL[:5])
+    add_storage(placed, "pfs", ALL, coordinates=(1, 2))
+    # two that are linked to one another, and each to five switches: six neighbours, too
+    add_storage(joined, "pfs", ALL[1:])
+    add_storage(joined, "scratch", [*ALL[:5], "pfs.switch"])
+    for graph in (some, placed, joined):
+        assert SwitchGrid.from_fabric(Fabric(graph)) is None
+
+
+# ----------------------------------------------------------------------------------------- D-mod-K
+
+
+def test_reads_take_the_parallel_links_of_storage_by_the_digit_above():
+    """Three leaf switches of three hosts below three spines, each with two links to the storage.
+    Port p comes down by spine p mod 3, as it goes up by it, and to that by link (p // 3) mod 2."""
+    graph = fat_tree(2, 3).graph()
+    attach_storage(graph, "pfs", **CABLE, links=2)
+    net = Net(graph, DModK().router(Fabric(graph), 0))
+    src = np.full(9, net.storage_ports[0], np.int32)
+    first = net.table.routes(src, net.ports)[:, 1]
+    assert [net.table.links.names[link] for link in first] == [
+        f"pfs.switch>spine.{port % 3}#{port // 3 % 2}" for port in range(9)
+    ]
+
+
+def test_dragonflies_of_one_group_have_no_hop_between_groups():
+    """4 switches that are all linked: one hop. Valiant draws no detour within a group."""
+    fabric = Fabric(dragonfly_of(groups=1).sketch())
+    assert fabric.longest_direct_route == 2 + 1
+    routes = Valiant().router(fabric, 1).routes(np.zeros(3, np.int32), np.array([1, 2, 3]))
+    assert (routes >= 0).sum(axis=1).tolist() == [3, 3, 3]

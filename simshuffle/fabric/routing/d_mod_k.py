@@ -72,7 +72,7 @@ class LevelRouter(HopByHop):
         strides = [1]
         for height in range(int(depth.max()) + 1):
             max_parents = int(parents[depth == height].max(initial=1))
-            strides.append(strides[-1] * max(1, max_parents))
+            strides.append(strides[-1] * max_parents)
         return strides
 
     def links_by_digits(self, step: MessagePositions, endpoints: Ints32) -> Ints32:

@@ -212,11 +212,9 @@ class Fabric:
     @cached_property
     def longest_direct_route(self) -> int:
         """Number of links of the longest route of `direct_choices`, the injecting and
-        ejecting links included. Goals out of reach are left out. Only where the
-        switches have `groups`.
+        ejecting links included. Only where `has_linked_groups`.
         """
-        steps = self._direct_steps
-        return 2 + int((steps % GROUP_HOP)[steps < 2 * GROUP_HOP].max(initial=0))
+        return 2 + int((self._direct_steps % GROUP_HOP).max())
 
     @cached_property
     def has_linked_groups(self) -> bool:

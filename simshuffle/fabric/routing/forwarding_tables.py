@@ -192,7 +192,7 @@ class TableRouter(HopByHop):
         fabric = self.fabric
         tables = self._tables
         # the file does not know the storage that a machine adds, and the switch of that storage
-        table = BalancedRouter(fabric).table.copy()
+        table = BalancedRouter(fabric).table
         port_by_node = self._ports_by_node()
         port_of_column = np.array(
             [port_by_node.get(destination, -1) for destination in tables.destinations],

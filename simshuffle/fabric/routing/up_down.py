@@ -167,11 +167,8 @@ class _UpDownRouter(BalancedRouter):
             """(arcs, goals) True where an arc begins a route down, else one up."""
             dst = self.fabric.switches.arc_dst[arcs]
             is_upward = self._upward[arcs][:, None]
-            goes_down = (
-                (down_steps[switch] < FAR)
-                & ~is_upward
-                & (down_steps[dst] == down_steps[switch] - 1)
-            )
+            # where no route leads down, no steps are one less than `FAR`
+            goes_down = ~is_upward & (down_steps[dst] == down_steps[switch] - 1)
             goes_up = (
                 (down_steps[switch] >= FAR)
                 & is_upward

@@ -404,9 +404,9 @@ class SwitchGraph:
         steps[goals, np.arange(len(goals))] = 0
         # (switches, goals / 8) bits: row a, bit g says whether goal g is reached from switch a
         reached_bits = np.packbits(steps == 0, axis=1)
-        start_bits = reached_bits.copy()
+        start_bits = reached_bits
         linked_switches = np.flatnonzero(np.diff(self.first_arc))
-        for distance in range(1, num_switches + 1):
+        for distance in range(1, num_switches):
             passable_bits = np.where(self.is_transit[:, None], reached_bits, start_bits)
             next_bits = reached_bits.copy()
             if len(linked_switches):

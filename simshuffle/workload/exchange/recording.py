@@ -143,7 +143,7 @@ def _read_array(file: zipfile.ZipFile, name: str) -> NDArray[Any]:
         if np.lib.format.read_magic(opened) != (1, 0):
             raise ValueError(f"{name} is of another version of .npy")
         shape, columns_first, dtype = np.lib.format.read_array_header_1_0(opened)
-        if dtype.hasobject or dtype.kind not in "iuU":
+        if dtype.kind not in "iuU":
             raise ValueError(f"{name} holds {dtype}")
         size = math.prod(shape)
         if not 0 <= size * dtype.itemsize <= 8 * MAX_NUMBERS:
