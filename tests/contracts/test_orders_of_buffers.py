@@ -2,6 +2,7 @@
 once, and what is refused."""
 
 import json
+import random
 from importlib.metadata import PackageNotFoundError, version
 
 import numpy as np
@@ -275,3 +276,109 @@ def test_fewer_shards_than_readers_are_refused_with_what_the_library_does(
     assert then in found.rule
     num_readers = readers[1] * (readers[2] if "workers" in path else 1)
     assert order(kind).epoch(sharded([4] * num_readers), Readers(*readers, 4), 0, 1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "keys"),
+    [
+        *((kind, {"buffer_size": 78}) for kind in BUFFERED),
+        ("levanter", {"shuffle": "era", "era_length": 78}),
+        ("levanter", {"window_blocks": 13}),
+        ("corgipile", {"block_size": 6, "buffer_blocks": 13}),
+    ],
+)
+def test_a_buffer_as_large_as_the_set_will_do(kind, keys):
+    """78 samples; 13 blocks of 6."""
+    handed_out = order(kind, **keys).epoch(SET, Readers(1, 1, 1, 4), 0, 0)
+    assert sorted(handed_out.sample) == list(range(78))
+
+
+@pytest.mark.parametrize(
+    ("kind", "readers", "value"),
+    [
+        ("webdataset", (2, 2, 4), "16 workers of all ranks"),
+        ("hugging_face", (2, 2, 4), "16 workers of all ranks"),
+        # 12 shards are no multiple of 5 ranks: each reads all of them
+        ("hugging_face", (1, 5, 13), "13 workers of a rank"),
+        ("tf_data", (2, 7, 3), "14 ranks"),
+    ],
+)
+def test_the_readers_that_are_too_many_are_counted(kind, readers, value):
+    assert problem(order(kind), SET, Readers(*readers, 4)).value == value
+
+
+def test_files_of_tf_data_are_read_in_turn_and_replaced_where_they_end():
+    """Files of 5, 2, 3 and 1 samples, two open at once, two samples a turn. File 1 has a whole
+    block, so that it ends in its next turn with none; file 2 takes its place, and file 3 that of
+    file 0, whose last block is not whole."""
+    files = sharded([5, 2, 3, 1])
+    made = order("tf_data", buffer_size=1, cycle_length=2, block_length=2)
+    expected = [*(0, 1), *(5, 6), *(2, 3), 4, *(7, 8), 10, 9]
+    assert made._interleave_files(files, [0, 1, 2, 3]).tolist() == expected
+
+
+def test_tf_data_that_does_not_reshuffle_repeats_its_first_epoch():
+    readers = Readers(1, 2, 1, 4)
+    first = order("tf_data").epoch(SET, readers, 3, 0).sample.tolist()
+    made = order("tf_data", reshuffle=False)
+    assert [made.epoch(SET, readers, 3, epoch).sample.tolist() for epoch in (0, 1, 5)] == [
+        first
+    ] * 3
+
+
+def webdataset_shuffle(items, size, initial, rng):
+    """`webdataset.filters._shuffle` and `pick`, as the library has them."""
+    initial, items, buffer = min(initial, size), iter(items), []
+
+    def pick():
+        slot = rng.randint(0, len(buffer) - 1)
+        picked, buffer[slot] = buffer[slot], buffer[-1]
+        buffer.pop()
+        return picked
+
+    for item in items:
+        buffer.append(item)
+        if len(buffer) < size and (more := next(items, None)) is not None:
+            buffer.append(more)
+        if len(buffer) >= initial:
+            yield pick()
+    while buffer:
+        yield pick()
+
+
+@pytest.mark.parametrize(("shard_shuffle", "buffer_size", "initial"), [(150, 9, 4), (40, 30, 99)])
+def test_many_shards_of_webdataset_are_shuffled_in_a_buffer_that_begins_with_a_hundred(
+    shard_shuffle, buffer_size, initial
+):
+    keys = {"shard_shuffle": shard_shuffle, "buffer_size": buffer_size, "initial": initial}
+    made = order("webdataset", detshuffle=True, **keys)
+    found = made.epoch(sharded([2] * 300), Readers(1, 1, 1, 4), 5, 2).sample.tolist()
+    # the seed and the epoch, the same for both stages
+    shards = webdataset_shuffle(range(300), shard_shuffle, 100, random.Random(5 + 2))
+    samples = [sample for shard in shards for sample in (2 * shard, 2 * shard + 1)]
+    assert found == list(webdataset_shuffle(samples, buffer_size, initial, random.Random(5 + 2)))
+
+
+@pytest.mark.parametrize(
+    ("keys", "samples"),
+    [
+        ({"buffer_size": 25, "formatted": True}, 2),  # 25 // 10
+        ({"buffer_size": 5, "formatted": True}, 1),
+        ({"buffer_size": 25, "formatted": True, "max_buffer_input_shards": 4}, 6),
+        ({"buffer_size": 25}, 1),
+    ],
+)
+def test_pieces_of_tables_are_a_share_of_the_buffer(keys, samples):
+    assert order("hugging_face", **keys).piece_size == samples
+
+
+def test_parts_of_a_local_shuffle_are_those_that_a_global_one_draws_first():
+    """One partition for all epochs, in another order in each."""
+    readers = Readers(1, 4, 2, 4)
+    parts = sets_of_ranks(order("own", shuffle="global"), readers, 0)
+    made = order("own", shuffle="local")
+    assert [sets_of_ranks(made, readers, epoch) for epoch in (0, 3)] == [parts] * 2
+    # 78 samples of 4 ranks: from 78 r / 4, rounded down
+    assert [len(part) for part in parts] == [19, 20, 19, 20]
+    first, second = (made.epoch(SET, readers, 5, epoch).sample.tolist() for epoch in (0, 1))
+    assert first != second

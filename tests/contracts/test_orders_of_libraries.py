@@ -16,13 +16,14 @@ from simshuffle.workload.orders import (
     MosaicmlStreaming,
     Readers,
     ShardedSet,
+    samplers,
 )
-from simshuffle.workload.orders.samplers import Accelerate
+from simshuffle.workload.orders.samplers import Accelerate, TorchFt
 from tests.orders_of_libraries import LIBRARIES, RECORDED, answered
 from tests.resumes.loaders.files import without_torchvision
 from tests.shared import needs_peers
 
-ORDERS = TypeAdapter(AnyOrder | Accelerate)
+ORDERS = TypeAdapter(AnyOrder | Accelerate | TorchFt)
 ANSWERS = {library: json.loads((RECORDED / f"{library}.json").read_text()) for library in LIBRARIES}
 
 
@@ -272,3 +273,98 @@ def test_ranks_may_be_more_than_shards_where_shards_are_cut():
     for order in KINDS[:8]:
         made = ORDERS.validate_python(order).epoch(sharded([40, 24]), Readers(2, 4, 2, 1), 0, 0)
         assert len(np.unique(made.rank)) == 8
+
+
+BOUNDS = [
+    ({}, [40], 2**64 - 1, 0),
+    ({"kind": "litdata_full"}, [40], 2**32 - 2, 0),
+    # as many samples as ranks
+    ({"drop_last": True}, [4], 0, 0),
+    ({"kind": "accelerate", "drop_last": True}, [8], 0, 0),
+    # a block as large as the set; blocks have no part in naive shuffles
+    (MOSAICML | {"shuffle_block_size": 40}, [40], 0, 0),
+    (MOSAICML | {"shuffle_block_size": 41, "shuffle_algo": "naive"}, [40], 0, 0),
+    (MOSAICML | {"shuffle_block_size": 1, "shuffle_algo": "py1b"}, [40], 0, 0),
+]
+
+
+@pytest.mark.parametrize(("order", "samples", "seed", "epoch"), BOUNDS)
+def test_what_is_just_allowed_is_read_whole(order, samples, seed, epoch):
+    order = ORDERS.validate_python({"kind": "distributed_sampler"} | order)
+    made = order.epoch(sharded(samples), SMALL, seed, epoch)
+    assert sorted(made.sample.tolist()) == list(range(sum(samples)))
+
+
+@pytest.mark.parametrize(("seed", "epoch"), [(2**64 - 1, 1), (3, -1), (-1, 3)])
+def test_seed_and_epoch_together_are_a_seed_of_the_library(seed, epoch):
+    with pytest.raises(InputError, match="seed and epoch are not negative"):
+        ORDERS.validate_python({"kind": "distributed_sampler"}).epoch(
+            sharded([40]), SMALL, seed, epoch
+        )
+
+
+@pytest.mark.parametrize(
+    ("readers", "path"),
+    [
+        ((0, 2, 1, 2), "nodes"),
+        ((2, 0, 1, 2), "ranks"),
+        ((2, 2, 1, 0), "batch_size"),
+    ],
+)
+def test_readers_are_at_least_one_of_each(readers, path):
+    with pytest.raises(InputError) as refused:
+        ORDERS.validate_python(MOSAICML).epoch(sharded([40]), Readers(*readers), 0, 0)
+    assert [problem.path for problem in refused.value.problems] == [f"readers.{path}"]
+
+
+@pytest.mark.parametrize("kind", ["distributed_sampler", "accelerate"])
+def test_more_samples_than_torch_permutes_with_32_bits_are_refused(kind, monkeypatch):
+    """torch takes 64 bits where 2^32 - 1 over the size is less than 20."""
+    assert samplers._MAX_SAMPLES == 214_748_364
+    monkeypatch.setattr(samplers, "_MAX_SAMPLES", 10)
+    order = ORDERS.validate_python({"kind": kind})
+    assert len(order.epoch(sharded([9]), Readers(1, 1, 1, 3), 0, 0).sample) == 9
+    with pytest.raises(InputError) as refused:
+        order.epoch(sharded([10]), Readers(1, 1, 1, 5), 0, 0)
+    assert refused.value.problems[0].path == "data.samples"
+
+
+def test_accelerate_needs_an_iteration_where_it_drops_the_last_one():
+    order = ORDERS.validate_python({"kind": "accelerate", "drop_last": True})
+    with pytest.raises(InputError, match="from 8 to 214748364 samples; got 7"):
+        order.epoch(sharded([7]), SMALL, 0, 0)
+
+
+def test_a_torchft_group_for_each_node_will_do():
+    order = ORDERS.validate_python({"kind": "torchft", "replica_groups": 2})
+    made = order.epoch(sharded([12]), SMALL, 0, 0)
+    assert np.bincount(made.rank).tolist() == [3] * 4
+    with pytest.raises(InputError, match="must not exceed the 2 replica groups"):
+        order.epoch(sharded([12]), Readers(3, 2, 1, 2), 0, 0)
+
+
+def test_a_chunk_whose_middle_is_on_the_border_is_with_the_worker_before_it():
+    """Of 16 samples 8 are each worker's; the middle of the second chunk is at 4 + 8 / 2."""
+    order = ORDERS.validate_python({"kind": "litdata_window", "window": 1, "drop_last": False})
+    made = order.epoch(sharded([4, 8, 4]), Readers(1, 2, 1, 1), 0, 0)
+    assert made.sample[made.rank == 0].max() == 11
+    assert sorted(made.sample[made.rank == 1].tolist()) == [12, 13, 14, 15]
+
+
+def test_the_fullest_node_decides_whether_chunks_stay_in_caches():
+    """21 chunks of 7 samples and 1 kB a sample on two nodes: both have 11, one of them in part."""
+    readers, samples = Readers(2, 2, 2, 3), [7] * 21
+    kept = [samples_of_nodes(KINDS[7], epoch, readers, samples) for epoch in (0, 1, 2)]
+    exact = {"kind": "litdata_full", "drop_last": False, "max_cache_size": "77 kB"}
+    less = exact | {"max_cache_size": "76.9 kB"}
+    for limited, stay in ((exact, True), (less, False)):
+        later = samples_of_nodes(limited, 1, readers, samples)
+        assert (later == kept[1]) == stay
+    # a chunk of 1 MB is too much for the node that has it, and then for both
+    own = next(chunk for chunk in range(21) if not kept[0][1] & chunk_of(chunk))
+    nbytes = np.full(21, 7000.0)
+    nbytes[own] = 1e6
+    made = ORDERS.validate_python(exact | {"max_cache_size": "500 kB"})
+    found = made.epoch(ShardedSet(np.array(samples), nbytes), readers, 3, 1)
+    first = set(found.sample[found.rank < 2].tolist())
+    assert first != kept[1][0]

@@ -1,6 +1,7 @@
 """Mixtures of sources: what ends an epoch, and what each source has of it."""
 
 import json
+from itertools import islice
 
 import numpy as np
 import pytest
@@ -9,7 +10,13 @@ from pydantic import TypeAdapter
 from simshuffle.cli import main
 from simshuffle.errors import InputError
 from simshuffle.workload.orders import AnyOrder
-from simshuffle.workload.orders.mixture import StopRule, count_sources, draw_samples
+from simshuffle.workload.orders.mixture import (
+    StopRule,
+    count_sources,
+    draw_samples,
+    sources_at_random,
+    sources_in_turn,
+)
 from simshuffle.workload.orders.order import Readers, ShardedSet
 from simshuffle.workload.resuming.account import account_for_epoch
 from simshuffle.workload.resuming.law import Crash
@@ -243,3 +250,78 @@ def test_sources_of_nodes_are_drawn_a_thousand_at_a_time():
     draws = order("torchdata_nodes", weights=[0.5, 0.5]).draw_sources(1, 0, 2, 0, num_used=1100)
     blocks = [next(draws) for _ in range(3)]
     assert [len(block) for block in blocks] == [0, 900, 1000]
+
+
+@pytest.mark.parametrize("num_used", [0, 1, 999, 1000, 1001, 2500])
+def test_sources_that_were_used_are_left_out_at_the_beginning(num_used):
+    """`datasets` draws a thousand at once; the same sources come, however many were used before."""
+    shares = np.array([0.2, 0.5, 0.3])
+
+    def drawn_from(first):
+        draws = sources_at_random(np.random.default_rng(3), shares, first)
+        return np.concatenate(list(islice(draws, 5)))
+
+    assert drawn_from(num_used)[:2000].tolist() == drawn_from(0)[num_used:][:2000].tolist()
+    turns = np.concatenate(list(islice(sources_in_turn(3, num_used % 3), 3)))
+    assert turns.tolist() == [*range(num_used % 3, 3), 0, 1, 2, 0, 1, 2]
+
+
+def test_no_more_sources_are_asked_for_than_end_a_mixture():
+    """Source 1 is never drawn; two draws exhaust source 0, which ends the mixture."""
+    stop = StopRule(needs_all_exhausted=False, restarts_sources=False)
+    draws = iter([np.array([0]), np.array([0, 0]), np.array([1])])
+    mixed = draw_samples(draws, lambda source, _: SOURCES[source], [False, False], stop)
+    assert mixed.sample.tolist() == [0, 1]
+    assert mixed.source_of_draw.tolist() == [0, 0]
+    assert next(draws).tolist() == [1]
+
+
+@pytest.mark.parametrize("max_samples", [0, -2])
+def test_a_mixture_of_no_samples_asks_for_no_source(max_samples):
+    stop = StopRule(
+        needs_all_exhausted=True, restarts_sources=True, ends_late=True, max_samples=max_samples
+    )
+    mixed = draw_samples(iter([]), lambda source, _: SOURCES[source], [False, False], stop)
+    assert [len(mixed.sample), len(mixed.draw_index), len(mixed.source_of_draw)] == [0, 0, 0]
+
+
+def test_draws_are_counted_up_to_a_sample():
+    """Source 0 of two samples is passed over from its third draw on: samples are of draws 0, 1, 2,
+    5 and 6."""
+    stop = StopRule(needs_all_exhausted=True, restarts_sources=False)
+    draws = iter([np.array([0, 1, 0, 0, 0, 1, 1, 0])])
+    mixed = draw_samples(draws, lambda source, _: SOURCES[source], [False, False], stop)
+    assert mixed.sample.tolist() == [0, 10, 1, 11, 12]
+    counts = [mixed.counts_after(num_samples, 3) for num_samples in range(6)]
+    expected = [(0, [0, 0, 0]), (1, [1, 0, 0]), (2, [1, 1, 0]), (3, [2, 1, 0])]
+    expected += [(6, [4, 2, 0]), (7, [4, 3, 0])]
+    assert [(draws, of_source.tolist()) for draws, of_source in counts] == expected
+
+
+def test_sources_are_counted_in_an_epoch_of_one_sample_or_none():
+    made, data = order("ray_mix", weights=[3.0, 1.0], sources=[1, 1]), sharded(2, 3)
+    one = count_sources(made, data, np.array([4]), 0)
+    assert [(of.asked, of.had, of.again, of.cut_off) for of in one] == [
+        (0.75, 0.0, 0, 2),
+        (0.25, 1.0, 0, 2),
+    ]
+    none = count_sources(made, data, np.zeros(0, np.int64), 0)
+    assert [(of.had, of.again, of.cut_off) for of in none] == [(0.0, 0, 2), (0.0, 0, 3)]
+
+
+def test_sources_are_named_by_what_is_wrong_with_them():
+    data = sharded(3, 3, 3, 3)
+    for keys, value in (
+        ({"weights": [1.0, -2.0]}, "-2.0"),
+        ({"sources": [3, 2]}, "[3, 2]"),
+        ({"sources": [4]}, "[4]"),
+    ):
+        with pytest.raises(InputError) as refused:
+            order("ray_mix", **keys).epoch(data, ALONE, 0, 0)
+        assert refused.value.problems[0].value == value
+    # shards without samples make no source
+    with pytest.raises(InputError, match="must have a sample in each of 2 sources"):
+        order("ray_mix", sources=[2, 1]).epoch(sharded(3, 3, 0), ALONE, 0, 0)
+    # by default as equal as can be, the first ones longer
+    parts = order("ray_mix", weights=[1.0] * 3).shards_of_sources(data)
+    assert [part.tolist() for part in parts] == [[0, 1], [2], [3]]

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from simshuffle.workload.orders.fetching import (
+    Caches,
     FetchCounts,
     count_fetches,
     divide_into_pieces,
@@ -149,3 +150,48 @@ def counted(cachesim):
 def test_libcachesim_still_counts_what_was_recorded():
     cachesim = pytest.importorskip("libcachesim", reason="libcachesim is not installed")
     assert counted(cachesim) == json.loads(RECORDED.read_text())["counts"]
+
+
+def test_a_shard_just_as_large_as_the_cache_is_kept():
+    epochs = [one_worker([0, 2, 3]), one_worker([3, 0])]
+    counts = count_fetches(epochs, ALONE, divide_into_pieces(FOUR, "shard"), 100)
+    # 1 drops 0, and is there for its second sample and in the next epoch, where 0 drops it
+    assert list(counts) == [FetchCounts(3, 1, 2, 200, 1, 100), FetchCounts(2, 1, 1, 100, 1, 100)]
+
+
+def test_counts_are_sums_over_nodes_but_for_the_bytes_of_the_fullest():
+    """Node 0 reads shards 0, 1, 0, node 1 shard 3 twice. A cache of one shard drops twice."""
+    readers = Readers(nodes=2, ranks=1, workers=1, batch_size=1)
+    rank = np.array([0, 0, 0, 1, 1])
+    order = EpochOrder(rank, rank * 0, np.array([0, 1, 2, 0, 1]), np.array([0, 2, 1, 6, 7]))
+    pieces = divide_into_pieces(FOUR, "shard")
+    for limit, found in (
+        (None, FetchCounts(5, 2, 3, 300, 0, 200)),
+        (100, FetchCounts(5, 1, 4, 400, 2, 100)),
+        (0, FetchCounts(5, 2, 3, 300, 0, 200)),
+    ):
+        assert next(count_fetches([order], readers, pieces, limit)) == found
+    # node by node, in the order of rows
+    caches = Caches(readers, pieces, 100)
+    fetched, _ = caches.fetch_epoch(order.rank, order.worker, order.sample)
+    assert fetched.tolist() == [True, True, True, True, False]
+
+
+def test_bytes_of_the_pieces_of_samples():
+    data = ShardedSet(np.array([3, 1]), np.array([10.0, 12.4]))
+    caches = Caches(ALONE, divide_into_pieces(data, "shard"), None)
+    assert caches.piece_nbytes(np.array([3, 0, 2])).tolist() == [12, 10, 10]
+
+
+def test_without_a_cache_workers_hold_pieces_side_by_side():
+    """Rank 1 has its shard from row 1 to 4, rank 0 shard 0 from 0 to 2 and shard 1 at 3: two at
+    once. A worker that comes back to a shard has held it all along."""
+    readers = Readers(nodes=1, ranks=2, workers=2, batch_size=1)
+    caches = Caches(readers, divide_into_pieces(FOUR, "shard"), 0)
+    rank, worker = np.array([0, 1, 0, 0, 1]), np.array([0, 1, 0, 0, 1])
+    fetched, counts = caches.fetch_epoch(rank, worker, np.array([0, 0, 1, 2, 1]))
+    assert fetched.tolist() == [True, True, False, True, False]
+    assert counts == FetchCounts(5, 2, 3, 300, 0, 200)
+    # the second worker of rank 0 is not the first of rank 1
+    apart = caches.fetch_epoch(np.array([0, 1]), np.array([1, 0]), np.array([0, 1]))[1]
+    assert apart == FetchCounts(2, 0, 2, 200, 0, 100)

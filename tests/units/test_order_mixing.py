@@ -128,3 +128,56 @@ def test_coverage_counts_what_is_never_and_more_than_once():
         never=4, repeated=1, surplus=2, least=1, most=3
     )
     assert count_coverage(epochs(Drawn(), 1)[0], 2048, READERS) == Coverage(0, 0, 0, 256, 256)
+
+
+def test_an_epoch_that_shares_no_sample_has_no_companions_and_no_moves():
+    before, after = by_rank([0, 1], [2, 3]), by_rank([4, 5], [6, 7])
+    assert companion_share(before, before.rank, after, after.rank) == 0.0
+    assert moved_share(before, after, PAIR) == 0.0
+    alone = by_rank([0], [1])
+    assert companion_share(alone, alone.rank, alone, alone.rank) == 0.0  # no pair at all
+
+
+def test_batches_are_numbered_iteration_by_iteration():
+    """Batches of two samples of two ranks: the second of rank 0 comes after the first of rank 1."""
+    order = by_rank([0, 1, 2, 3], [4, 5, 6, 7])
+    assert batch_of_rows(order, PAIR).tolist() == [0, 0, 2, 2, 1, 1, 3, 3]
+
+
+def test_nodes_of_two_ranks_move_what_changes_the_node_alone():
+    """Ranks 0 and 1 are on node 0: sample 0 goes to the other rank of it, sample 1 to node 1."""
+    readers = Readers(nodes=2, ranks=2, workers=1, batch_size=1)
+    before, after = (
+        EpochOrder(np.array(ranks), np.zeros(4, int), np.zeros(4, int), np.arange(4))
+        for ranks in ([0, 1, 2, 3], [1, 2, 0, 3])
+    )
+    assert moved_share(before, after, readers) == 2 / 4
+
+
+def test_groups_and_labels_may_have_any_numbers():
+    # shares 2/3 and 1/3 of one group, 0 and 1 of the other, against 2/5 and 3/5
+    labels, group = np.array([7, 7, 9, 9, 9]), np.array([4, 4, 4, 11, 11])
+    first = 2 / 3 * np.log(2 / 3 / 0.4) + 1 / 3 * np.log(1 / 3 / 0.6)
+    wanted = (first + np.log(1 / 0.6)) / 2
+    assert label_divergence(labels, group) == pytest.approx(wanted)
+
+
+def test_the_first_row_of_a_sample_says_at_which_place_it_is():
+    """Three epochs and two halves, so that at most two places: sample 0 is twice in the first half
+    and once in the second, sample 1 always in the first, whatever comes again later."""
+    readers = Readers(nodes=1, ranks=1, workers=1, batch_size=1)
+
+    def alone(*samples):
+        rows = np.array(samples)
+        return EpochOrder(rows * 0, rows * 0, np.arange(len(rows)), rows)
+
+    orders = [alone(0, 1, 0, 0), alone(1, 0, 2, 2), alone(1, 2, 0, 1)]
+    of_0 = -(2 / 3 * np.log(2 / 3) + 1 / 3 * np.log(1 / 3))
+    # sample 2: once in the second half, once in the first
+    wanted = (of_0 + 0 + np.log(2)) / 3 / np.log(2)
+    assert position_entropy(orders, 5, readers, 2) == pytest.approx(wanted)
+
+
+def test_values_in_windows_of_unequal_length():
+    # 5 values in 3 windows: 0 1 | 2 3 | 4, as k 3 / 5 is 0, 0.6, 1.2, 1.8, 2.4
+    assert mean_in_windows(np.array([1, 2, 4, 8, 7]), 3).tolist() == [1.5, 6, 7]
