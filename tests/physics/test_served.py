@@ -147,3 +147,76 @@ def test_an_idle_time_that_grows_is_not_settled():
     lengths = np.ones(30)
     asked = np.r_[np.full(15, 1.0), np.full(15, 0.5)]
     assert not served(lengths, asked).window(lengths, 300, LOADER, 0.01).suffices(0.1)
+
+
+# 20 iterations, of which the first and the last three fill and empty the loaders
+UNLIKE = np.r_[3.0, 3.0, 2.0, 2.0, 2.0, 2.0, np.ones(10), 2.0, 2.0, 2.0, 5.0]
+TWO_WORKERS = Loader(workers=2, prefetch=3)
+
+
+def unlike_window(tolerance: float) -> SteadyWindow | None:
+    """The server has 0.75 s of work for each of 20 iterations, and ten times as much in all 200.
+    It is idle for 0.25 s of each of 14 in the middle, and for 1 s of each of the other six."""
+    idle = np.r_[np.ones(3), np.full(14, 0.25), np.ones(3)]
+    server = Served(np.full(20, 0.75), idle, seconds=15.0 + 3.5 + 6.0, factor=10.0)
+    return server.window(UNLIKE, 200, TWO_WORKERS, tolerance)
+
+
+@pytest.mark.parametrize(
+    ("tolerance", "next_size"),
+    [
+        (0.01, 200),  # 3 s are more than 1 % of 204.5 s, in any window
+        (0.02, 40),  # and less than 2 %: a window of twice as many may do
+    ],
+)
+def test_edges_longer_than_the_tolerance_ask_for_the_whole_epoch(tolerance, next_size):
+    """180 iterations are left out, in 9 x 15 s of work and 180 x 0.25 s idle: 1 s each. The first
+    nine of 1 s, from the 7th on, stand for them. Half of 6 s at the edges may be more or less."""
+    window = unlike_window(tolerance)
+    assert window is not None
+    assert (window.first, window.last) == (7, 15)
+    assert window.half_width == pytest.approx(3.0, rel=1e-12)
+    assert window.mean_half_width == pytest.approx(3.0 / (24.5 + 180.0), rel=1e-12)
+    assert window.next_size(tolerance) == next_size
+
+
+def test_six_iterations_in_the_middle_are_enough():
+    """12 less three at either end; of 11 five are left. Half of the time asked for is enough."""
+    for count, enough in ((12, True), (11, False)):
+        window = served(np.ones(count), np.full(count, 0.5)).window(
+            np.ones(count), 201, TWO_WORKERS, 0.01
+        )
+        assert window is not None
+        assert np.isfinite(window.mean_half_width) == enough
+    # 3 + 6 + 3, and one more to end at the worker that loads the last of 201
+    assert window.next_size(0.01) == 13
+
+
+def test_iterations_that_are_as_long_as_the_server_needs_stay():
+    """40 iterations need 4 x 12.5 s, and 10 of them took 12.5 s: 1.25 s for each of the other 30,
+    which those from the 5th to the 8th have, and neither more nor fewer of them."""
+    lengths = np.array([1.0, 1.0, 1.0, 0.0, 2.0, 1.0, 1.0, 1.0, 0.0, 1.0])
+    server = Served(np.full(10, 1.25), np.zeros(10), seconds=12.5, factor=4.0)
+    window = SteadyWindow(40, 10, first=5, last=8)
+    assert server.hold_at_least(window, lengths, 40) is window
+    for other in (SteadyWindow(40, 40, first=5, last=8), SteadyWindow(40, 10)):
+        assert server.hold_at_least(other, lengths, 40) is other
+
+
+@pytest.mark.parametrize(
+    ("iterations", "min_seconds", "half_width"),
+    [(17, 1.0, 0.25), (13, 1.0, 0.25), (17, 0.75, 0.25 + 5 * 0.25)],
+)
+def test_shorter_iterations_give_way_to_those_that_the_server_needs(
+    iterations, min_seconds, half_width
+):
+    """12 of 13 or 17 iterations, the first two of 0.5 s: the five of 1 s from the 5th on take their
+    place, also where 0.75 s would be enough, from which they are 0.25 s away."""
+    lengths = np.r_[0.5, 0.5, 3.0, 3.0, np.ones(5), 3.0, 3.0, 9.0]
+    # (factor x 12 s - 12 s) / left out = min_seconds
+    factor = 1.0 + min_seconds * (iterations - 12) / 12.0
+    server = Served(np.ones(12), np.zeros(12), seconds=12.0, factor=factor)
+    window = SteadyWindow(iterations, 12, first=1, last=2, half_width=0.25)
+    longer = server.hold_at_least(window, lengths, iterations)
+    assert (longer.first, longer.last) == (5, 9)
+    assert longer.half_width == pytest.approx(half_width, rel=1e-9)

@@ -22,9 +22,11 @@ from simshuffle.job.sim.simulate import NOT_ALIKE, TOO_DIFFERENT, ThinnedPlans, 
 from simshuffle.job.sim.steady import (
     FEWEST_BATCHES,
     MeanError,
+    SteadyWindow,
     WindowSeconds,
     _long_run,
     fit_window,
+    steady_range,
 )
 from simshuffle.report import report
 from simshuffle.report.timeline import PHASE_COLUMNS, PHASES, SOURCE_COLUMNS, Timeline
@@ -217,6 +219,133 @@ def test_what_may_happen_unseen_is_in_the_interval():
     window = fit_window(seen, 103, Loader(), 0.01)
     assert window.half_width == pytest.approx(91 * 5e-3 / 3)
     assert window.mean_half_width == pytest.approx(5e-3 / 3 / 0.1)
+
+
+@pytest.mark.parametrize(
+    ("waiting", "loader", "steady"),
+    [
+        ({}, Loader(), (2, 11, 1, False)),
+        ({1: 1.0, 11: 1.0}, Loader(), (2, 11, 1, False)),  # outside, where nobody looks
+        ({2: 1.0}, Loader(), (6, 11, 1, False)),  # in the first half alone, which is left out
+        ({5: 1.0}, Loader(), (6, 11, 1, False)),
+        ({6: 1.0}, Loader(), (2, 11, 1, False)),  # 1 s of 5: no more than half of 40 %
+        ({6: 1.1}, Loader(workers=2, prefetch=3), (3, 9, 2, True)),  # 3 cycles from 3 to 11 - 2
+        ({10: 1.1}, Loader(workers=3, prefetch=3), (3, 6, 3, True)),  # one cycle from 3 to 11 - 3
+        ({6: 1.1}, Loader(workers=1, prefetch=1), (2, 10, 1, True)),
+        ({6: 1.1}, Loader(workers=4, prefetch=9), (9, 9, 4, True)),  # none
+    ],
+)
+def test_steady_iterations_are_those_that_load_alike(waiting, loader, steady):
+    """12 iterations of 1 s with a tolerance of 40 %; the halves are 2 to 5 and 6 to 10."""
+    loading = np.zeros(12)
+    for iteration, seconds in waiting.items():
+        loading[iteration] = seconds
+    assert steady_range(np.ones(12), loading, loader, 0.4) == steady
+
+
+def test_loaders_for_which_ranks_wait_are_not_late():
+    """First batches of 5 and 6 s, where 2 s are loaded ahead: only hidden ones may come late."""
+    begin = np.array([5.0, 6.0])
+    loader = Loader(workers=1, prefetch=2)
+    for loading, late in ((np.zeros(12), True), (np.ones(12), False)):
+        seen = WindowSeconds(np.ones((12, 1)), loading, begin)
+        assert fit_window(seen, 103, loader, 0.01).late == late
+
+
+def test_a_phase_that_varies_beside_another_is_known_less_than_the_iteration():
+    """Reading takes 1 or 2 s and waiting the rest of 4 s: iterations are alike, their phases not.
+    A third phase that never occurs is left out."""
+    reading = np.array([1.0, 2.0, 2.0, 1.0, 1.0, 2.0, 1.0, 2.0, 2.0])
+    phases = np.stack([reading, 4.0 - reading, np.zeros(9)], axis=1)
+    window = fit_window(
+        WindowSeconds(np.r_[phases[:2], phases, phases[:1]], np.zeros(12)), 103, Loader(), 0.01
+    )
+    assert window.half_width == pytest.approx(0.0, abs=1e-9)
+    expected = MeanError.from_batch_means(reading).half_width
+    assert window.mean_half_width == pytest.approx(expected / 4.0, rel=1e-9)
+    assert not window.suffices(0.01)
+
+
+@pytest.mark.parametrize(
+    ("window", "next_size"),
+    [
+        # 3 of the transient, and 1.3 x 9 x 1.5^2 = 26.3 steady ones
+        (SteadyWindow(200, 12, first=3, last=11, mean_half_width=0.015), 30),
+        (SteadyWindow(200, 12, first=3, last=11, mean_half_width=0.005), 24),  # twice as many
+        (SteadyWindow(200, 12, first=3, last=11, mean_half_width=0.5), 48),  # four times
+        (SteadyWindow(200, 12, mean_half_width=np.inf), 24),
+        (SteadyWindow(200, 12, mean_half_width=np.inf, cycle=2), 76),  # 12 and 32 cycles
+        (SteadyWindow(200, 50, mean_half_width=np.inf, cycle=1), 100),
+        (SteadyWindow(200, 12, first=3, last=11, mean_half_width=0.5, longer=7), 7),
+    ],
+)
+def test_the_next_window_is_as_long_as_the_tolerance_needs(window, next_size):
+    assert window.next_size(0.01) == next_size
+
+
+T_7 = {0.95: 2.364624, 0.99: 3.499483}
+"""Student's t for 7 degrees of freedom, both sides."""
+
+
+@pytest.mark.parametrize(
+    ("values", "variance", "degrees"),
+    [
+        # lags 1/8 + (1 + 3/8) / 8 = 0.30 of 1 / sqrt(8) = 0.35: independent
+        ([1, 1, -1, -1] * 2, 8 / 7, 7),
+        # lags -7/8 and 6/8, weighted 2/3 and 1/3: 1 - 2/3 of 8/7
+        ([1, -1] * 4, 8 / 21, 7),
+        # lags -19/20, 18/20, -17/20, 16/20 by 4/5 to 1/5: 1 - 4/5 of 20/19
+        ([1, -1] * 10, 4 / 19, 19),
+        # pairs are independent, twelve of them; the first value is in no pair
+        ([1, *[1, 1, 1, 1, -1, -1, -1, -1] * 3], 2 * 12 / 11, 11),
+        # cycles of three, of which each has the mean 0 or 3
+        ([0, 3, -3, 9, 0, 0, 9, 0, 0, 0, 3, -3] * 2, None, 7),
+        ([2.5] * 9, 0.0, 8),
+    ],
+)
+def test_the_variance_of_a_mean_counts_what_is_correlated(values, variance, degrees):
+    cycle = 1
+    if variance is None:  # 0, 3, 3, 0, ... : 3 x 8/7 x (3/2)^2
+        cycle, variance = 3, 3 * 8 / 7 * 2.25
+    assert _long_run(np.array(values, float), cycle) == pytest.approx((variance, degrees))
+
+
+def test_the_interval_of_a_mean_is_student_s():
+    """Of 8 values, 1 or -1: 2.36 sqrt(8/7 / 8). Of a sum of 30 of which 22 are left out:
+    2.36 sqrt(8/7 (22^2 / 8 + 30))."""
+    error = MeanError.from_batch_means(np.array([1.0, 1, -1, -1] * 2))
+    assert error.quantile == pytest.approx(T_7[0.95], rel=1e-6)
+    assert error.half_width == pytest.approx(T_7[0.95] * (1 / 7) ** 0.5, rel=1e-6)
+    expected = T_7[0.95] * (8 / 7 * (22**2 / 8 + 30)) ** 0.5
+    assert error.reach(22, 30) == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_halves_that_differ_by_more_than_their_noise_are_not_settled(sign):
+    """1 or -1 in both halves of 4: their means may differ by 3.5 sqrt(8/7 (1/4 + 1/4)) = 2.645. Of
+    values that are alike they may not differ at all, but for rounding."""
+    noise = np.array([1.0, 1, -1, -1] * 2)
+    second_half = np.r_[np.zeros(4), np.ones(4)]
+    limit = T_7[0.99] * (4 / 7) ** 0.5
+    for values, most in ((noise, limit), (np.ones(8), 1e-12)):
+        for share, settled in ((0.9, True), (1.1, False)):
+            shifted = values + sign * share * most * second_half
+            assert MeanError.from_batch_means(shifted).settled == settled
+    assert not MeanError.from_batch_means(np.r_[np.ones(4), np.full(5, 2.0)]).settled
+
+
+@pytest.mark.parametrize(
+    ("values", "variance", "quantile"),
+    [
+        ([1, 3], 4 / 2, 12.7062),  # one degree of freedom
+        ([1, 2, 4, 4], (1 + 4) / (2 * 3), 4.302653),  # three differences are worth two
+    ],
+)
+def test_values_around_a_trend_stray_as_neighbours_differ(values, variance, quantile):
+    error = MeanError.around_trend(np.array(values, float))
+    assert (error.count, error.settled) == (len(values), True)
+    assert error.variance == pytest.approx(variance, rel=1e-12)
+    assert error.quantile == pytest.approx(quantile, rel=1e-6)
 
 
 # -------------------------------------------------------------------------------- weights by hand
