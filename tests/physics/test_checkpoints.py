@@ -409,6 +409,23 @@ def test_a_watchdog_ends_a_job_that_waits_too_long_for_one_host():
     assert report.breakdown(timeline)["seconds"].sum() == pytest.approx(killed["at_s"], rel=1e-9)
 
 
+def test_the_first_of_those_that_still_write_is_named():
+    """1 GB each takes 0.5 s of an SSD of 2 GB/s, and 50 s of the two whose SSD has 1 %: those are
+    late when the six others have waited for 2 s, after the 4th iteration of the second epoch."""
+    slow = [{"what": f"h{host:04d}.ssd", "rate": 0.01, "at": "0 s"} for host in (2, 5)]
+    saving_to_ssd = {"layout": "deduplicated", "to": "ssd", "every": 9, "watchdog": "2 s"}
+    scenario = saving(saving_to_ssd, faults=slow, epochs=2, workload__dataset__num_samples=40)
+    timeline = simulate(scenario)
+    killed = timeline.facts["killed"][0]
+    # 5 iterations an epoch
+    assert (killed["epoch"], killed["iteration"]) == (2, 4)
+    assert (killed["writing"], killed["rank"], killed["waited_s"]) == (2, 2, 2.0)
+    rows = timeline.phases[timeline.phases["phase"] == "checkpoint"].set_index("rank")
+    begin = rows["start_s"].min()
+    assert killed["at_s"] == pytest.approx(begin + 0.5 + 2.0, rel=1e-9)
+    assert timeline.sources["iterations"].tolist() == [5, 4]
+
+
 def test_two_hosts_that_write_302_gib_take_eleven_minutes():
     """VeOmni, issue 1164: 302 GiB at 230 MB/s a host take 11 min; the law says 705 s for two hosts.
     Where both write as much nobody waits, but a watchdog of 600 s is near."""

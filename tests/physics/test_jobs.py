@@ -59,6 +59,27 @@ def job(ranks: int, files: int, **more: Any) -> dict[str, Any]:
     return {"world_size": ranks, "workload": {"dataset": {"num_samples": files}}, **more}
 
 
+def test_the_iterations_of_all_jobs_are_counted_together():
+    """8 of a job of one epoch and twice 4 of the other."""
+    jobs = {"a": job(1, 80), "b": job(2, 80, epochs=2, start="0.1 s")}
+    shares: list[float] = []
+    list(simulate_jobs(place_jobs(small(jobs=jobs)), {"a": "a", "b": "b"}, shares.append))
+    assert shares == pytest.approx([done / 16 for done in range(1, 17)])
+
+
+def test_links_of_jobs_carry_in_every_epoch_what_their_share_of_its_time_says():
+    """Also in epochs that overlap with those of others, and begin long after the clock did."""
+    jobs = {"a": job(4, 400, epochs=2), "b": job(4, 600, epochs=2, start="0.1 s")}
+    for timeline in together(small(**FROM_PFS, jobs=jobs)).values():
+        epoch_s = report.epochs(timeline).set_index("epoch")["epoch_s"]
+        links = timeline.links[timeline.links["unit"] == "B"]
+        seconds = epoch_s.loc[links["epoch"]].to_numpy()
+        carried = links["mean_utilisation"] * links["capacity"] * seconds
+        assert carried.to_numpy() == pytest.approx(links["nbytes"], rel=1e-6)
+        assert (links["busy_s"] <= seconds * (1 + 1e-9)).all()
+        assert (links["mean_utilisation"] <= links["peak_utilisation"] * (1 + 1e-9)).all()
+
+
 def test_two_equal_jobs_take_twice_as_long_where_the_servers_bind():
     """1,600 files each at 400 a second: 4 s alone; together each gets 200 a second."""
     scenario = small(**FROM_PFS, jobs={"a": job(4, 1600), "b": job(4, 1600)})

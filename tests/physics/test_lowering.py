@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from simshuffle.fabric.network.batch import NO_PAIR, NONE, TASK, TransferBatch
-from simshuffle.job.lowering.background import bursts, steady
+from simshuffle.job.lowering.background import BURSTS, ENDLESS, bursts, steady, writes
 from simshuffle.job.lowering.collectives import Allreduces, gather_seconds
 from simshuffle.job.lowering.messages import (
     MessageGraph,
@@ -365,6 +365,70 @@ def test_the_traffic_of_others_goes_to_all_of_them_and_to_nobody_itself(kind: st
             pairs |= {(first[:5], last[-5:]) for first, *_, last in routes}
             assert batch.tasks["cap"] == pytest.approx(3e9 / (2 if kind == "uniform" else 1))
     assert pairs == {(one, other) for one in hosts for other in hosts if one != other}
+
+
+TWO_HCAS = {
+    "cluster__host__gpus": 2,
+    "cluster__host__hcas": 2,
+    "cluster__topology__hcas_per_host": 2,
+    "cluster__topology__cable_latency": "40 us",
+}
+HOSTS = ["h0001", "h0002", "h0004"]
+
+
+def neighbour(**record: Any) -> tuple[Any, Resources]:
+    """A record of traffic among three hosts of two HCAs each, whose messages take 80 us."""
+    scenario = small(background=[{"hosts": HOSTS, **record}], **TWO_HCAS)
+    assert scenario.background is not None
+    return scenario.background[0], resources_of(scenario)
+
+
+def test_bursts_of_a_host_follow_one_another_over_all_its_hcas() -> None:
+    """3 GB/s of each of two HCAs for the seconds of the burst, after the silence, and then the
+    latency of two cables: both are drawn after the receivers, from the same stream."""
+    record, resources = neighbour(kind="on_off", load=0.3, on="2 ms", off="1 us")
+    batch = bursts(record, resources, 1, np.random.default_rng(5))
+    rng = np.random.default_rng(5)
+    receivers = rng.integers(2, size=BURSTS)
+    seconds, silence = rng.exponential(2e-3, BURSTS), rng.exponential(1e-6, BURSTS)
+    flows = batch.tasks.reshape(BURSTS, 2)
+    for hca in (0, 1):
+        assert flows["work"][:, hca] == pytest.approx(3e9 * seconds)
+        assert flows["nbytes"][:, hca] == pytest.approx(3e9 * seconds)
+        assert flows["delay"][:, hca] == pytest.approx(silence + 80e-6)
+        assert (flows["cap"][:, hca] == 3e9).all()
+    last_links = [route[route >= 0][-1] for route in batch.routes]
+    names = [resources.links.names[link] for link in last_links]
+    # of hosts 0, 1, 2 the second one sends to the others
+    hosts = np.array(["h0001", "h0004"])[receivers]
+    ports = [f"{host}#{hca}" for host in hosts for hca in (0, 1)]
+    assert [name.split(">")[1] for name in names] == ports
+    assert edges(batch) == {
+        (2 * burst + hca, 2 * burst + 2 + later)
+        for burst in range(BURSTS - 1)
+        for hca in (0, 1)
+        for later in (0, 1)
+    }
+
+
+@pytest.mark.parametrize(("partners", "others"), [(1, 1), (2, 2), (7, 2)])
+def test_a_host_has_at_most_all_others_as_partners(partners: int, others: int) -> None:
+    """Flows of an HCA share 3 GB/s; each goes on for ever, after the latency of two cables."""
+    record, resources = neighbour(kind="uniform", load=0.3, partners=partners)
+    batch = steady(record, resources, np.random.default_rng(0))
+    assert len(batch) == 3 * others * 2
+    assert (batch.tasks["cap"] == 3e9 / others).all()
+    assert (batch.tasks["work"] == ENDLESS).all() and (batch.tasks["nbytes"] == ENDLESS).all()
+    assert batch.tasks["delay"] == pytest.approx(80e-6)
+    names = np.array([*resources.links.names, ""])[batch.routes]
+    pairs = {(route[0], route[1]) for route in names.tolist()}
+    assert len(pairs) == len(batch)  # no flow twice
+
+
+def test_hosts_write_an_equal_part_over_each_hca() -> None:
+    record, resources = neighbour(kind="periodic_writes", period="1 s", nbytes="5 MB")
+    batch = writes(record, resources)
+    assert batch.tasks["work"].tolist() == batch.tasks["nbytes"].tolist() == [2.5e6] * 6
 
 
 # ---------------------------------------------------------------------------- staging and gradients
