@@ -1,6 +1,7 @@
 """Every allreduce algorithm moves the bytes that its steps move, over the hosts that its ranks are
 on."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from simshuffle.fabric.allreduce.base import AllreduceFlows, Ddp, Horovod
 from simshuffle.fabric.allreduce.nccl import double_tree
 from tests.allreduces import flows_of, hosts
 from tests.examples import ALGORITHMS, ALPHA_INTER, ALPHA_INTRA, ring, sharp, tree
@@ -289,3 +291,91 @@ def test_a_curve_of_bus_bandwidth_is_read_at_the_bytes_of_the_allreduce():
     for nbytes, bus in ((1e6, 2e9), (1e7, 4e9), (1e8, 8e9), (1e9, 8e9)):
         flows = flows_of(measured, np.arange(8, dtype=np.int32), nbytes)
         assert flows.cap.reshape(2, -1).sum(axis=0) == pytest.approx(np.full(8, bus))
+
+
+# ------------------------------------------------------------------------------- flows and overlaps
+
+
+def four_flows() -> AllreduceFlows:
+    """Flow 2 waits for flow 0, and flow 3 for 1 and 2; edges come in no order."""
+    return AllreduceFlows(
+        src=np.array([0, 1, 2, 0], np.int32),
+        dst=np.array([1, 2, 0, 2], np.int32),
+        nbytes=np.array([10.0, 20.0, 30.0, 7.0]),
+        rail=np.zeros(4, np.int32),
+        cap=np.array([10.0, 10.0, 5.0, 7.0]),
+        latency=0.25,
+        delay=np.array([1.0, 2.0, 3.0, 0.5]),
+        step=np.array([0, 0, 1, 2], np.int32),
+        edge_from=np.array([1, 2, 0], np.int32),
+        edge_to=np.array([3, 3, 2], np.int32),
+    )
+
+
+def test_an_allreduce_lasts_as_long_as_its_longest_chain():
+    """Flows take 1 + 1, 2 + 2, 3 + 6 and 0.5 + 1 s; the chain 0, 2, 3 takes 12.5."""
+    flows = four_flows()
+    assert flows.seconds_uncontended == pytest.approx(0.25 + 2 + 9 + 1.5)
+    # with 40 bytes/s for flow 1 alone its 2.5 s do not matter; with 1 byte/s its 22 s do
+    rates = np.array([10.0, 1.0, 5.0, 7.0])
+    assert flows.seconds(rates) == pytest.approx(0.25 + 22 + 1.5)
+    none = np.zeros(0, np.int32)
+    at_once = replace(flows, edge_from=none, edge_to=none)
+    assert at_once.seconds_uncontended == pytest.approx(0.25 + 9)
+    # flows without predecessor wait for the latency, too
+    assert flows.delays.tolist() == [1.25, 2.25, 3.0, 0.5]
+    assert at_once.delays.tolist() == [1.25, 2.25, 3.25, 0.75]
+    assert replace(flows, delay=2.0).delays.tolist() == [2.25, 2.25, 2.0, 2.0]
+
+
+def test_packets_are_those_between_domains():
+    """Ranks 0 and 1 share one: 20, 30 and 7 bytes leave, in 3, 4 and 1 packets of 8."""
+    assert four_flows().packets(np.array([5, 5, 9]), 8.0) == 3 + 4 + 1
+    assert four_flows().packets(np.array([5, 5, 9]), 10.0) == 2 + 3 + 1
+
+
+@pytest.mark.parametrize(
+    ("layers", "buckets"),
+    [
+        # a bucket is full with its size or more, the first one with 5 bytes, others with 25
+        ([[10, 0.1], [20, 0.3], [30, 0.6], [40, 1.0]], [[10, 0.1], [50, 0.6], [40, 1.0]]),
+        ([[5, 0.1], [24, 0.2], [1, 0.3], [7, 0.4]], [[5, 0.1], [25, 0.3], [7, 0.4]]),
+        ([[3, 0.1], [1, 0.2]], [[4, 0.2]]),
+    ],
+)
+def test_layers_fill_the_buckets_of_ddp(layers, buckets):
+    ddp = Ddp(kind="ddp", bucket="25 B", first_bucket="5 B")
+    assert ddp.messages(np.array(layers, float), 1.0, 4).tolist() == buckets
+
+
+@pytest.mark.parametrize(
+    ("layers", "backward", "world_size", "messages"),
+    [
+        # 1 + 4 x 0.25 ms of negotiation after each cycle of 5 ms. Layers are ready at 2, 4 and 5
+        # ms: 30 and 40 bytes do not fit together, 40 and 20 do. At 6 ms: 70 alone. The last one at
+        # 20 ms is not later than the end of the pass.
+        (
+            [[30, 0.1], [40, 0.2], [20, 0.25], [70, 0.3], [10, 1.0]],
+            20e-3,
+            4,
+            [[30, 7 / 20], [60, 7 / 20], [70, 12 / 20], [10, 1.0]],
+        ),
+        # 40 ranks agree in 11 ms, which is then the cycle: 10 ms are in the first, 30 in the third
+        ([[30, 0.1], [40, 0.3]], 100e-3, 40, [[30, 22 / 100], [40, 44 / 100]]),
+    ],
+)
+def test_layers_of_a_cycle_of_horovod_are_fused(layers, backward, world_size, messages):
+    keys = {"cycle": "5 ms", "negotiation": "1 ms", "negotiation_per_rank": "0.25 ms"}
+    horovod = Horovod.model_validate({"kind": "horovod", "fusion": "60 B", **keys})
+    found = horovod.messages(np.array(layers, float), backward, world_size)
+    np.testing.assert_allclose(found, messages, rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_bytes_are_spread_over_the_hcas_of_a_host_unless_a_number_is_given(name):
+    made = ALGORITHMS[name]
+    key = made.one_for_each_hca
+    given = made.model_copy(update={key: 2})
+    assert getattr(given.over_hcas(5), key) == 2
+    left_out = made.model_copy(update={key: None})
+    assert getattr(left_out.over_hcas(5), key) == 5

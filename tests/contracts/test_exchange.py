@@ -17,6 +17,7 @@ from simshuffle.job.scenario.scenario import load_scenario
 from simshuffle.workload.exchange import (
     ExchangePlan,
     ExchangeSchedule,
+    RankPlaces,
     Shards,
     ShardsContext,
     initial_owner,
@@ -620,3 +621,44 @@ def test_keys_of_a_named_schedule_can_be_set_and_it_is_then_ones_own():
 
 def load(exchange: str) -> Any:
     return small(workload__exchange=exchange).workload.exchange
+
+
+def test_a_partition_begins_each_rank_at_its_share_rounded_up():
+    """7 samples of 3 ranks: from 0, 7 / 3 and 14 / 3."""
+    assert np.bincount(initial_owner(7, 3, rng(0))).tolist() == [3, 2, 2]
+    assert np.bincount(initial_owner(2, 5, rng(0)), minlength=5).tolist() == [1, 0, 1, 0, 0]
+
+
+def test_slices_of_ranks_have_so_many_samples_at_most(monkeypatch):
+    """Shards of 3, 2, 4, 7 and 1 samples, five at once: a shard of more is a slice of its own."""
+    monkeypatch.setattr("simshuffle.workload.exchange.plan.SAMPLES_AT_ONCE", 5)
+    shards = Shards(np.arange(17)[::-1], np.array([0, 3, 5, 9, 16, 17]))
+    slices = [(ranks.start, ranks.stop) for ranks in shards.rank_slices()]
+    assert slices == [(0, 2), (2, 3), (3, 4), (4, 5)]
+    assert [shards.slots(slice(*ranks)) for ranks in slices] == [
+        slice(0, 5),
+        slice(5, 9),
+        slice(9, 16),
+        slice(16, 17),
+    ]
+    # samples 16 15 14, 13 12, 11 10 9 8, 7 to 1, and 0
+    assert shards.sums(np.arange(17.0)).tolist() == [45, 25, 38, 28, 0]
+
+
+def test_places_say_how_many_ranks_the_fullest_host_has():
+    places = RankPlaces(*(np.array(host) for host in ([0, 1, 1, 2, 1], [0] * 5, [0] * 5)))
+    assert places.ranks_per_host == 3
+
+
+def test_epochs_held_start_again_for_what_has_moved():
+    """Ranks 0 and 1 swap samples 0 and 2; rank 2 keeps sample 4, which it sends to itself."""
+    plan = ExchangePlan(
+        np.array([[0, 2, 4]]), np.array([[1, 0, 2]]), np.zeros(1, int), np.zeros(1, int)
+    )
+    before = np.array([5, 1, 7, 0, 2, 3])
+    assert plan.held_after(before).tolist() == [0, 2, 0, 1, 3, 4]
+    assert before.tolist() == [5, 1, 7, 0, 2, 3]
+    assert plan.samples_moved == 2
+    owner = np.array([0, 0, 1, 1, 2, 2])
+    assert plan.apply(owner).tolist() == [1, 0, 0, 1, 2, 2]
+    assert owner.tolist() == [0, 0, 1, 1, 2, 2]

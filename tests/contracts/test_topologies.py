@@ -26,6 +26,7 @@ from simshuffle.fabric.routing import Fabric, ForwardingTable, MinHop, routing_o
 from simshuffle.fabric.topology import Custom, FatTree
 from simshuffle.fabric.topology.cabling import FAR, Cabling, SwitchGraph
 from simshuffle.fabric.topology.graph import (
+    Sketch,
     add_host,
     add_switch,
     connect,
@@ -42,10 +43,12 @@ from tests.strategies import (
     abcis,
     fat_tree,
     fat_trees,
+    rail_optimised,
     star,
     stars,
     switch_tree,
     switch_trees,
+    torus_of,
     trees,
 )
 
@@ -790,3 +793,86 @@ def test_link_latency_may_be_zero_and_all_defects_are_found_at_once():
 @given(trees())
 def test_any_small_topology_is_a_network(topology):
     assert graph_problems(topology.graph(), "net") == []
+
+
+# ---------------------------------------------------------------------------------------- as arrays
+
+
+def test_coordinates_of_fewer_dimensions_are_filled_up():
+    sketch = Sketch()
+    for name, place in (("a", (1, 2)), ("b", (3,)), ("c", ())):
+        add_switch(sketch, name, "leaf", 0.0, place)
+    found = Cabling.from_graph(sketch).coordinates
+    assert found is not None and found.tolist() == [[1, 2], [3, -1], [-1, -1]]
+
+
+def test_ports_stand_at_their_ends_whichever_node_a_link_names_first():
+    """Cables are ordered by their lower node: a-b, a-c, b-c; that without ports has none."""
+    sketch = Sketch()
+    for name in "abc":
+        add_switch(sketch, name, "leaf", 0.0)
+    for a, b, ports in (
+        ("c", "b", {"ports": (7, 8)}),
+        ("b", "a", {"ports": (1, 2)}),
+        ("a", "c", {}),
+    ):
+        sketch.add_edge(a, b, **FREE, **ports)
+    found = Cabling.from_graph(sketch)
+    assert found.ends.tolist() == [[0, 1], [0, 2], [1, 2]]
+    assert found.insertion_order.tolist() == [1, 2, 0]
+    assert found.ports is not None and found.ports.tolist() == [[2, 1], [-1, -1], [8, 7]]
+    stored = found.with_storage("pfs", bandwidth=1.0, latency=0.0, links=1)
+    assert stored.ports is not None and (stored.ports < 0).all(axis=1).sum() == 1 + 3 + 1
+
+
+@pytest.mark.parametrize("length", [2, 3, 6])
+def test_steps_along_a_line_count_all_its_links(length):
+    """From the first of the switches to the last one; one of them alone has no way to another."""
+    graph = new_graph()
+    for number in range(length):
+        add_linked(graph, f"s{number}", f"h{number}")
+    for number in range(length - 1):
+        connect(graph, f"s{number}", f"s{number + 1}", **FREE)
+    steps = SwitchGraph(Cabling.from_graph(graph)).steps(np.array([0], np.int32))
+    assert steps.ravel().tolist() == list(range(length))
+
+
+# ------------------------------------------------------------------------------------------ bounds
+
+
+@pytest.mark.parametrize(
+    ("make", "most"),
+    [
+        # 200,000 HCAs in all
+        (lambda hosts: switch_tree(4096, hosts), 200_000),
+        (lambda hosts: switch_tree(4096, hosts, rails=4), 50_000),
+        (lambda hosts: fat_tree(2, 64, hosts=hosts), 200_000),
+        (lambda each: torus_of([1000], hosts_per_switch=each), 200),
+        (lambda each: torus_of([1000], hosts_per_switch=2, hcas_per_host=each), 100),
+        (lambda pods: rail_optimised(pods=pods, hosts_per_pod=1000, ports=4096), 100),
+        # the ports of an only switch; a million links between switches
+        (lambda hosts: fat_tree(1, 2, hosts=hosts), 4096),
+        (lambda links: torus_of([1000], links=links), 1000),
+    ],
+)
+def test_the_largest_networks_are_accepted_and_none_beyond(make, most):
+    assert make(most)
+    with pytest.raises(ValidationError):
+        make(most + 1)
+
+
+@pytest.mark.parametrize(
+    ("hosts", "levels", "text"),
+    [
+        # 2 hosts on each leaf switch, half of 4 ports down in the middle, 4 at the top
+        (17, 3, "Use levels: 4 or ports: 5, or at most 16 hosts"),
+        (33, None, "Use ports: 5, or at most 32 hosts"),
+        (9, 2, "Use levels: 3 or ports: 5, or at most 8 hosts"),
+    ],
+)
+def test_the_next_levels_or_ports_that_suffice_are_named(hosts, levels, text):
+    values = {"kind": "fat_tree", "ports": 4, "hosts": hosts, "link_bandwidth": "1 GB/s"}
+    if levels is not None:
+        values["levels"] = levels
+    _, (problem,) = validate_record(values, FatTree)
+    assert problem.remedy == f"{text}."

@@ -22,7 +22,8 @@ from simshuffle.train.run import Run
 from simshuffle.train.samples import Samples
 from simshuffle.train.sources import ArraySource
 from simshuffle.train.training import Training
-from simshuffle.workload.exchange import LoaderShuffle
+from simshuffle.workload.exchange import LoaderShuffle, ShardsContext, loader_shuffle
+from simshuffle.workload.exchange.loader_shuffle import stored_samples
 from simshuffle.workload.orders.fetching import count_fetches, divide_into_pieces
 from simshuffle.workload.orders.order import Readers
 from tests.small import seconds, small
@@ -416,3 +417,107 @@ def test_shards_that_ranks_keep_cost_accuracy_by_their_batch_norm(batch_norm, lo
     assert len(set(reference["label_divergence"])) > 1
     difference = epochs["own_accuracy"].iloc[-1] - reference["own_accuracy"].iloc[-1]
     assert difference < -0.5 if lost else difference > -0.1
+
+
+# ---------------------------------------------------------------------- readers, caches and shards
+
+SHUFFLED = {"kind": "webdataset", "buffer_size": 4}
+
+
+def context(num_samples: int = 12, world_size: int = 6, **more: Any) -> ShardsContext:
+    values = {"epoch": 1, "rng": np.random.default_rng(0), "seed": 3, "batch_size": 2, **more}
+    return ShardsContext(owner=np.arange(num_samples) % world_size, world_size=world_size, **values)
+
+
+def loader(order: Any = SHUFFLED, **values: Any) -> LoaderShuffle:
+    return LoaderShuffle.model_validate({"kind": "loader_shuffle", "order": order, **values})
+
+
+@pytest.mark.parametrize(
+    ("world_size", "nodes", "ranks"), [(6, 2, 3), (8, 2, 4), (10, 5, 2), (7, 7, 1)]
+)
+def test_nodes_have_as_many_ranks_up_to_four_as_divide_all(world_size, nodes, ranks):
+    assert loader().readers(context(world_size=world_size)) == Readers(nodes, ranks, 4, 2)
+
+
+def test_readers_are_those_of_the_record_or_of_the_machine():
+    of = loader(ranks_per_node=3, workers=5)
+    assert of.readers(context()) == Readers(2, 3, 5, 2)
+    assert of.readers(context(ranks_per_host=3, workers=5)) == Readers(2, 3, 5, 2)
+    assert loader().readers(context(ranks_per_host=6, workers=1)) == Readers(1, 6, 1, 2)
+    with pytest.raises(InputError, match="must divide the 6 ranks: a library's nodes have equally"):
+        loader(ranks_per_node=4).readers(context())
+
+
+@pytest.mark.parametrize(("num_samples", "samples"), [(10, [4, 4, 2]), (8, [4, 4]), (3, [3])])
+def test_the_last_shard_has_what_is_left(num_samples, samples):
+    of = loader(samples_per_shard=4, sample_size="50 B")
+    data = of.sharded_set(num_samples)
+    assert data.samples.tolist() == samples
+    assert data.nbytes.tolist() == [50.0 * count for count in samples]
+    assert loader(samples_per_shard=4).sharded_set(num_samples, 7.0).nbytes[0] == 7.0 * samples[0]
+    assert loader(samples_per_shard=4).sharded_set(num_samples).nbytes.sum() == 0
+
+
+BLOCKS = {"kind": "corgipile", "block_size": 6, "buffer_blocks": 1}
+
+
+@pytest.mark.parametrize(
+    ("order", "samples_per_shard", "least", "unit"),
+    [
+        (SHUFFLED, 4, 4, "shard"),
+        (BLOCKS, 20, 6, "block"),
+        (BLOCKS, 4, 4, "block"),  # blocks end with their shard
+        ({"kind": "distributed_sampler"}, None, 1, "sample"),
+    ],
+)
+def test_a_cache_holds_a_piece_and_fits_its_device(order, samples_per_shard, least, unit):
+    """Samples of 100 bytes; the device has just room for the least cache."""
+
+    def rules(limit: Any) -> list[str]:
+        of = loader(order, samples_per_shard=samples_per_shard, cache_limit=limit)
+        found = of.cache_problems(100.0, 100.0 * least)
+        assert {problem.path for problem in found} <= {"cache_limit"}
+        return [problem.rule for problem in found]
+
+    assert rules(f"{100 * least} B") == rules("0 B") == rules(None) == []
+    (below,), (above,) = (rules(f"{100 * least + more} B") for more in (-1, 1))
+    assert below.startswith(f"must hold a {unit} of ")
+    assert above.startswith("must not exceed the ")
+
+
+def test_a_cache_with_room_for_the_set_drops_nothing():
+    of = loader()
+    assert [of.cache_nbytes(100.0, nbytes) for nbytes in (99.0, 100.0, 101.0)] == [None, None, 100]
+    limited = loader(cache_limit="40 B")
+    assert [limited.cache_nbytes(100.0, nbytes) for nbytes in (40.0, 41.0)] == [None, 40]
+    without = loader(cache_limit="0 B")
+    assert without.cache_nbytes(100.0, 40.0) == 0
+    assert (without.cache_device, limited.cache_device, of.cache_device) == ("memory", "ssd", "ssd")
+    assert loader(cache_in="memory").cache_device == "memory"
+
+
+def test_shards_are_fetched_as_they_lie_in_storage():
+    """6 samples in shards of 4: the first 4 in the order of storage make one. Bytes are summed, and
+    then rounded to whole ones."""
+    of = loader(samples_per_shard=4)
+    owner, nbytes = np.array([1, 0, 1, 0, 1, 0]), np.array([1.4, 10.4, 100.4, 1000.4, 5.0, 7.0])
+    stored = stored_samples(owner, 2, 3)
+    assert sorted(stored[:3].tolist()) == [1, 3, 5]  # first those of rank 0
+    pieces = of.fetched_pieces(owner, 2, 3, nbytes)
+    assert pieces.piece_of_sample[stored].tolist() == [0, 0, 0, 0, 1, 1]
+    assert pieces.nbytes.tolist() == [
+        round(nbytes[stored[:4]].sum()),
+        round(nbytes[stored[4:]].sum()),
+    ]
+
+
+def test_orders_of_many_samples_are_not_drawn_to_be_checked(monkeypatch):
+    """webdataset has nothing for the workers of a single shard."""
+    monkeypatch.setattr(loader_shuffle, "MAX_CHECKED_SAMPLES", 24)
+    of = loader(samples_per_shard=100)
+    with pytest.raises(InputError, match="No samples found in dataset"):
+        of.check(context(24))
+    of.check(context(25))
+    with pytest.raises(InputError, match="must be at least 2"):
+        loader().check(context(25))

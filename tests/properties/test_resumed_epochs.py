@@ -14,10 +14,11 @@ from simshuffle.workload.exchange import (
     LoaderShuffle,
     LocalShuffle,
     PartialLocalShuffle,
+    Shards,
     empty_plan,
 )
 from simshuffle.workload.exchange.dealing import RedistributionCost, balance_quotas, deal_samples
-from simshuffle.workload.exchange.epochs import Epochs
+from simshuffle.workload.exchange.epochs import Epochs, batch_sizes, epoch_samples
 from simshuffle.workload.exchange.states import pack_state, unpack_state
 from simshuffle.workload.orders.order import Readers, ShardedSet
 from simshuffle.workload.resuming.account import account_for_epoch
@@ -259,3 +260,120 @@ def test_another_state_is_refused(name):
 def test_no_ranks_are_refused():
     with pytest.raises(InputError, match="world_size: must be at least 1; got 0"):
         Epochs(LOCAL, 24, 0, 2, 3)
+
+
+@pytest.mark.parametrize(
+    ("size", "ranks", "batch", "kept", "dropped"),
+    [
+        (10, 2, 2, [2, 2, 1], [2, 2]),
+        (11, 2, 2, [2, 2, 2], [2, 2]),  # 6 samples a rank, or 5
+        (12, 3, 4, [4], [4]),
+        (4, 4, 1, [1], [1]),
+    ],
+)
+def test_batches_of_an_epoch_by_hand(size, ranks, batch, kept, dropped):
+    assert batch_sizes(size, ranks, batch, drop_last=False) == kept
+    assert batch_sizes(size, ranks, batch, drop_last=True) == dropped
+
+
+@pytest.mark.parametrize(
+    ("size", "ranks", "batch", "says"),
+    [
+        (10, 11, 1, "must not be more than the 10 samples of the data set; got 11"),
+        (10, 0, 1, "must be at least 1; got 0"),
+        (11, 2, 6, "must not be more than the 5 samples that a rank has; got 6"),
+    ],
+)
+def test_epochs_without_a_batch_are_refused(size, ranks, batch, says):
+    with pytest.raises(InputError, match=says):
+        batch_sizes(size, ranks, batch, drop_last=True)
+
+
+def test_ranks_with_less_repeat_their_own_and_those_with_nothing_that_of_another():
+    """Of 7 samples ranks have 3, none and 4: 3 rows, or 2 where the rest is left out."""
+    order = np.array([6, 5, 4, 3, 2, 1, 0])
+    shards = Shards(order, np.array([0, 3, 3, 7]))
+    assert epoch_samples(shards, drop_last=False).T.tolist() == [[6, 5, 4], [3, 3, 3], [3, 2, 1]]
+    assert epoch_samples(shards, drop_last=True).T.tolist() == [[6, 5], [3, 3], [3, 2]]
+    last = Shards(order, np.array([0, 5, 7, 7]))
+    assert epoch_samples(last, drop_last=False).T.tolist() == [[6, 5, 4], [1, 0, 1], [0, 0, 0]]
+
+
+@pytest.mark.parametrize("batch", [1, 2, 3])
+def test_a_rank_repeats_a_sample_only_where_it_had_a_batch_less(batch):
+    """7 of 12 samples are left to 3 ranks, 3 to one and 2 to the others. The third row is a batch
+    of its own but for batches of 3."""
+    run = Epochs(LOCAL, 12, 3, batch, 5)
+    run.owner, run.remaining = np.arange(12) % 3, np.isin(np.arange(12), [0, 3, 6, 1, 4, 2, 5])
+    rows = run.training_rows(run.next_shards())
+    assert sorted([*rows[:2].ravel().tolist(), rows[2, 0]]) == [0, 1, 2, 3, 4, 5, 6]
+    assert rows[2, 1:].tolist() == ([-1, -1] if batch == 3 else rows[0, 1:].tolist())
+
+
+def test_ranks_without_a_sample_that_is_left_train_on_the_first_that_they_own():
+    """Where nobody owns any, on that of another."""
+    run, drawn = (Epochs(strategy, 12, 3, 2, 5) for strategy in (LOCAL, GLOBAL))
+    for epochs in (run, drawn):
+        epochs.owner, epochs.remaining = np.arange(12) % 3, np.arange(12) == 9
+    assert run.training_rows(run.next_shards()).tolist() == [[9, 1, 2]]
+    assert drawn.training_rows(drawn.next_shards()).tolist() == [[9, 9, 9]]
+
+
+def test_before_the_first_iteration_the_number_of_ranks_alone_counts():
+    """Other batches deal the rest of an epoch anew only if some of it was done."""
+    run, now = Epochs(LOCAL, 24, 4, 2, 3), Epochs(LOCAL, 24, 4, 3, 3, drop_last=True)
+    run.owner = LOCAL.first_owner(24, 4, run.rng("partition"))
+    moved = now.resume(run.state(0))
+    assert now.remaining is None and now.steps_done == 0
+    assert (now.owner == run.owner).all() and (moved.new_owner == run.owner).all()
+    now.resume(run.state(1))
+    assert now.remaining is not None and now.remaining.sum() == 24 - 4 * 2
+    # equal ones go on where they were
+    again = Epochs(LOCAL, 24, 4, 2, 3)
+    again.resume(run.state(1))
+    assert again.remaining is None and again.steps_done == 1
+
+
+def test_where_nobody_owns_samples_none_are_moved():
+    run, now = Epochs(GLOBAL, 24, 4, 2, 3), Epochs(GLOBAL, 24, 3, 2, 3)
+    run.owner = GLOBAL.first_owner(24, 4, run.rng("partition"))
+    moved = now.resume(run.state(1))
+    assert moved.previous_owner.shape == moved.new_owner.shape == (0,)
+
+
+def test_a_state_without_a_version_is_one_between_epochs():
+    run = Epochs(LOCAL, 6, 3, 2, 3, drop_last=True)
+    owner = np.array([0, 1, 2, 3, 3, 1])
+    found = unpack_state({"owner": owner, "epochs_done": 5}, run)
+    assert (found.epochs_done, found.world_size, found.steps) == (5, 4, 0)
+    assert (found.batch_size, found.drop_last, found.remaining) == (2, True, None)
+    with pytest.raises(InputError, match=r"state\.owner: must be there; got epochs_done"):
+        unpack_state({"epochs_done": 5}, run)
+    with pytest.raises(InputError, match=r"state\.batch_size: must be there"):
+        unpack_state({"version": 1, "owner": owner, "epochs_done": 5, "world_size": 4}, run)
+    held = Epochs(PARTIAL[1], 6, 3, 2, 3)
+    with pytest.raises(InputError, match=r"state\.held: must be there"):
+        unpack_state({"owner": owner, "epochs_done": 5}, held)
+
+
+@pytest.mark.parametrize("change", [{"world_size": 3}, {"owner": np.arange(24) % 4 - 1}])
+def test_owners_are_ranks_of_the_state(change):
+    run = Epochs(LOCAL, 24, 4, 2, 3)
+    run.owner = np.arange(24) % 4
+    packed = pack_state(run.state(0), run)
+    assert unpack_state(packed, run).world_size == 4
+    with pytest.raises(InputError, match=r"state\.world_size: must be at least 1 and more than"):
+        unpack_state(packed | change, run)
+
+
+def test_seed_and_strategy_count_in_the_middle_of_an_epoch_alone():
+    run = Epochs(LOCAL, 24, 4, 2, 3)
+    run.owner = np.arange(24) % 4
+    between = pack_state(run.state(0), run) | {"seed": 4, "strategy": "another"}
+    assert (unpack_state(between, run).owner == run.owner).all()
+    # a part of an epoch that was dealt anew is the middle of one before its first iteration, too
+    run.remaining = np.arange(24) % 5 == 0
+    part = pack_state(run.state(0), run)
+    assert (unpack_state(part, run).remaining == run.remaining).all()
+    with pytest.raises(InputError, match=r"state\.seed: must be 3"):
+        unpack_state(part | {"seed": 4}, run)

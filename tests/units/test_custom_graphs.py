@@ -204,3 +204,37 @@ def test_switches_that_a_storage_system_alone_joins_are_refused(tmp_path):
         problems = graph_problems(graph, "net")
         assert len(problems) == num_problems, tier
     assert "switch of tier 'storage'" in problems[0].rule
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "numbers"),
+    [
+        ("coordinates", "0.3.12", (0, 3, 12)),
+        ("coordinates", "999999999", (999999999,)),
+        ("coordinates", "9999999999", None),  # more than 32 bits
+        ("coordinates", "1.-2", None),
+        ("coordinates", "1..2", None),
+        ("ports", "12-5", (12, 5)),
+        ("ports", "12", None),
+        ("ports", "1-2-1", None),
+    ],
+)
+def test_numbers_of_switches_and_links_are_read(key, text, numbers, tmp_path):
+    content = json.loads(nodelink())
+    (content["nodes"][0] if key == "coordinates" else content["links"][0])[key] = text
+    if numbers is None:
+        message = refusal(tmp_path, json.dumps(content), "net.json")
+        assert "must be whole numbers with" in message and repr(text) in message
+        return
+    graph = graph_of(tmp_path, json.dumps(content))
+    found = graph.nodes["s"][key] if key == "coordinates" else graph.edges["s", "h", 0][key]
+    # in the file the host is the source; the switch comes first
+    assert found == (numbers[::-1] if key == "ports" else numbers)
+
+
+def test_a_file_of_just_as_many_bytes_is_read(tmp_path):
+    path = tmp_path / "tables.json"
+    path.write_bytes(b"12345")
+    assert custom.read_limited_file(str(path), 5, "Write less.") == b"12345"
+    with pytest.raises(TopologyError, match=r"must have at most 0 MiB\. Write less"):
+        custom.read_limited_file(str(path), 4, "Write less.")

@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 
 from simshuffle.cli import main
-from simshuffle.errors import InputError
+from simshuffle.errors import InputError, TopologyError
 from simshuffle.extensions.interop.fabrics.survey import Survey
 from simshuffle.fabric.topology.cabling import Cabling
+from simshuffle.fabric.topology.faults import apply_faults
+from simshuffle.fabric.topology.graph import Sketch, add_host, add_switch, connect
 from simshuffle.job.plan.wiring import check_machine, names_of, routing_of, wiring
 from simshuffle.job.scenario.scenario import load_scenario
 from simshuffle.studies.collective import bench_of_scenario
@@ -125,3 +127,49 @@ def test_faults_are_written_back_and_left_out_without_any():
     one = scenario({"h0002": "25 %"})
     assert one.to_dict()["cluster"]["faults"] == {"h0002": 0.25}
     assert "faults" not in scenario({}).to_dict()["cluster"]
+
+
+def small_sketch():
+    """A leaf switch with six hosts and two links to a spine switch."""
+    sketch = Sketch(height=1)
+    for name in ("leaf", "spine"):
+        add_switch(sketch, name, name, 1e-7)
+    for number in range(6):
+        add_host(sketch, f"host{number}")
+        connect(sketch, f"host{number}", "leaf", bandwidth=10.0, latency=0.0)
+    connect(sketch, "leaf", "spine", bandwidth=40.0, latency=0.0, links=2)
+    return sketch
+
+
+def test_up_to_three_names_that_are_alike_are_told():
+    with pytest.raises(TopologyError) as caught:
+        apply_faults(small_sketch(), {"host9": 0.5, "leaf>spine#2": 0.0})
+    (host, cable) = caught.value.problems
+    assert host.path == "cluster.faults.host9"
+    told = host.remedy.split(".")[0].removeprefix("There are ").split(", ")
+    assert len(told) == 3 and set(told) < {f"host{number}" for number in range(6)}
+    assert "leaf>spine#0" in cable.remedy and "leaf>spine#1" in cable.remedy
+    with pytest.raises(TopologyError) as caught:
+        apply_faults(small_sketch(), {"gpu": 0.5})
+    assert caught.value.problems[0].remedy.startswith("simshuffle machine show")
+
+
+def test_a_cable_that_is_slow_or_cut_by_hand():
+    """A slow cable leaves the tree what it is; a cut one does not, and takes its host with it."""
+    slow = apply_faults(small_sketch(), {"spine>leaf#1": 0.25, "leaf>spine": 0.5, "host2": 0.1})
+    edges = [(a, b, data["bandwidth"]) for a, b, data in slow.edges(data=True)]
+    assert edges == [
+        *((f"host{number}", "leaf", 1.0 if number == 2 else 10.0) for number in range(6)),
+        ("leaf", "spine", 20.0),
+        ("leaf", "spine", 10.0),
+    ]
+    assert slow.graph == {"height": 1}
+    cut = apply_faults(small_sketch(), {"host3>leaf": 0.0, "leaf>spine#0": 0})
+    assert cut.graph == {}
+    assert [name for name, _ in cut.nodes(data=True)] == [
+        *("leaf", "spine"),
+        *(f"host{number}" for number in (0, 1, 2, 4, 5)),
+    ]
+    assert len(list(cut.edges(data=True))) == 5 + 1
+    whole = small_sketch()
+    assert len(list(whole.edges(data=True))) == 8 and len(list(whole.nodes(data=True))) == 8
