@@ -13,15 +13,20 @@ import pytest
 
 from simshuffle.fabric.network import Fluid
 from simshuffle.job.lowering.checkpoints import CheckpointTransfers
+from simshuffle.job.plan.bounds import bounds
 from simshuffle.job.plan.checkpoint_bounds import (
+    copy_seconds,
     drain_seconds,
     held_nbytes,
+    put_requests,
     restore_seconds,
+    ring_nbytes,
     save_resources,
     save_seconds,
     save_size,
     stall_seconds,
     state_nbytes,
+    training_seconds,
     watchdog_waits,
 )
 from simshuffle.job.plan.checkpoint_findings import checkpoint_facts, checkpoint_warnings
@@ -174,6 +179,232 @@ def test_a_core_serialises_and_two_share_a_slot():
     scenario = saving({"layout": "sharded", "to": "ssd", "serialise": "4 GB/s"}, **six)
     assert save_seconds(scenario) == pytest.approx(6.0)
     assert stalls(simulate(scenario)) == pytest.approx([6.0] * 2, rel=1e-9)
+
+
+# ----------------------------------------------------------------------- resource by resource
+
+UNEVEN: dict[str, Any] = {
+    "cluster__topology": {
+        "kind": "star",
+        "hosts": 5,
+        "hcas_per_host": 2,
+        "link_bandwidth": "10 GB/s",
+        "cable_latency": "0 s",
+        "switch_latency": "0 s",
+    },
+    "cluster__host__gpus": 4,
+    "cluster__host__hcas": 2,
+    "cluster__host__pcie_slots": 1,
+    "cluster__host__cores": 3,
+    "cluster__parallel_file_system__open_rate": "5 k/s",
+    "cluster__parallel_file_system__write_bandwidth": "5 GB/s",
+    "cluster__parallel_file_system__client_bandwidth": {"points": {1: "9 GB/s", 3: "3 GB/s"}},
+    # a request is tried 1.25 times: 12.5 ms, and 2.5 between them
+    "cluster__object_store": {
+        "latency": "10 ms",
+        "retry_share": 0.2,
+        "retry_delay": "10 ms",
+        "connection_bandwidth": "100 MB/s",
+        "bandwidth": "20 GB/s",
+        "host_bandwidth": "8 GB/s",
+        "request_rate": "1 k/s",
+        "prefixes": 3,
+    },
+    "world_size": 10,
+}
+"""10 ranks on 3 hosts of 4 GPUs, one slot and two HCAs; three cores serialise for four ranks."""
+
+
+def uneven(checkpoint: dict[str, Any], **values: Any) -> Scenario:
+    return saving({"layout": "sharded", "serialise": "4 GB/s", **checkpoint}, **UNEVEN | values)
+
+
+# 8 GB each: four over a slot of 16 GB/s, four on three cores
+COPY, CORES = 4 * 8 / 16, 4 / 3 * 8 / 4
+# 954 parts of 8 MiB, one request before and one after; ten wait at once, or 3 k/s bind
+REQUESTS = max(956 / 10 * 15e-3, 10 * 956 * 1.25 / 3e3)
+
+
+@pytest.mark.parametrize(
+    ("to", "seconds"),
+    [
+        ("memory", {"memory": 32 / 100}),
+        ("ssd", {"cores that serialise": CORES, "SSD": 32 / 2}),
+        (
+            "pfs",
+            {
+                "cores that serialise": CORES,
+                # ten files are opened first, 5 k/s
+                "PFS bandwidth": 2e-3 + 80 / 5,
+                "PFS client": 2e-3 + 32 / 3,
+                "HCAs": 2e-3 + 2 * 8 / 10,
+            },
+        ),
+        (
+            "object_store",
+            {
+                "cores that serialise": CORES,
+                "store requests": REQUESTS,
+                "store bandwidth": REQUESTS + 80 / 20,
+                "store hosts": REQUESTS + 32 / 8,
+                "store connections": REQUESTS + 8 / (10 * 0.1),
+            },
+        ),
+    ],
+)
+def test_each_resource_takes_its_part_of_a_save(to, seconds):
+    """A synchronous save takes as long as the slowest; an asynchronous one copies first."""
+    scenario = uneven({"to": to})
+    assert save_resources(scenario) == pytest.approx({"PCIe": COPY, **seconds})
+    assert save_seconds(scenario) == pytest.approx(max(COPY, *seconds.values()))
+    assert copy_seconds(scenario) == COPY
+    behind = uneven({"to": to, "mode": "asynchronous"})
+    assert save_seconds(behind) == pytest.approx(COPY + max(seconds.values()))
+
+
+def test_of_one_file_one_rank_shares_nothing():
+    resources = save_resources(uneven({"layout": "whole", "to": "ssd"}))
+    expected = {"PCIe": 0.5, "cores that serialise": 2.0, "SSD": 4.0}
+    assert resources == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("values", "seconds"),
+    [
+        ({"to": "ssd", "drain": "pfs"}, 2e-3 + 80 / 5),
+        ({"to": "ssd", "drain": "object_store"}, REQUESTS + 8 / 1),
+        # what is in memory is serialised while it is drained
+        ({"to": "memory", "drain": "pfs", "serialise": "500 MB/s"}, 4 / 3 * 8 / 0.5),
+        ({"to": "ssd", "drain": "pfs", "serialise": "500 MB/s"}, 2e-3 + 80 / 5),
+        ({"to": "pfs"}, 0.0),
+    ],
+)
+def test_a_drain_takes_as_long_as_its_slowest_resource(values, seconds):
+    assert drain_seconds(uneven(values)) == pytest.approx(seconds)
+    slow = uneven(values, cluster__ssd__read_bandwidth="1 GB/s")
+    assert drain_seconds(slow) == pytest.approx(32.0 if values["to"] == "ssd" else seconds)
+
+
+@pytest.mark.parametrize(
+    ("values", "seconds"),
+    [
+        # servers of 4 GB/s; 32 GB of a host from its SSD of 4 GB/s; cores that read them back
+        ({"to": "pfs"}, 2e-3 + 80 / 4),
+        ({"to": "object_store"}, REQUESTS + 8 / 1),
+        ({"to": "ssd"}, 8.0),
+        ({"to": "ssd", "serialise": "1 GB/s"}, 4 / 3 * 8),
+        ({"to": "memory", "serialise": "1 GB/s"}, COPY),
+        # all of one file of 8 GB for each rank; 2.7 GB each of what others wrote, on a ring
+        ({"to": "ssd", "layout": "whole"}, CORES),
+        ({"to": "memory", "layout": "whole"}, COPY),
+        ({"to": "memory", "layout": "deduplicated"}, COPY),
+        ({"to": "pfs", "layout": "whole"}, 2e-3 + 80 / 4),
+    ],
+)
+def test_a_restore_takes_as_long_as_its_slowest_resource(values, seconds):
+    assert restore_seconds(uneven(values)) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize(
+    ("layout", "nbytes"), [("whole", 8e9), ("deduplicated", 4e9), ("sharded", 0.0)]
+)
+def test_two_hosts_pass_on_what_the_other_lacks(layout, nbytes):
+    assert ring_nbytes(saving({"layout": layout, "to": "ssd"}, world_size=2)) == nbytes
+    assert ring_nbytes(saving({"layout": layout, "to": "ssd"}, world_size=1)) == 0.0
+
+
+TWO_LAYERS = {"parameters": [400_000_000, 100_000_000], "backward": [1, 1]}
+
+
+def test_a_file_of_several_parts_takes_two_requests_more():
+    part = 8 * 2**20
+    assert [put_requests(n) for n in (0, part, part + 1, 3 * part)] == [1, 1, 4, 5]
+
+
+@pytest.mark.parametrize(
+    ("model", "parallelism", "nbytes"),
+    [
+        # gradients of 4 B, or of 2, say how many parameters there are; 4 B of momentum each
+        ({}, {"kind": "data"}, 0.5e9 * 8),
+        ({}, {"kind": "data", "precision": "mixed"}, 1e9 * (2 + 4 + 4)),
+        # or layers do
+        ({"layers": TWO_LAYERS}, {"kind": "data", "optimiser": "sgd"}, 0.5e9 * 4),
+    ],
+)
+def test_the_state_of_a_model_without_a_number_of_parameters(model, parallelism, nbytes):
+    scenario = small(
+        workload__model={
+            "name": "unknown",
+            "gradient_size": "2 GB",
+            "accelerators": {"v100-sxm2-16gb": {"forward": "1 ms"}},
+            **model,
+        },
+        workload__parallelism=parallelism,
+        workload__checkpoint={"every": 1},
+    )
+    assert state_nbytes(scenario.workload) == pytest.approx(nbytes)
+
+
+def test_iterations_between_saves_take_what_they_are_bound_to():
+    scenario = saving({"every": 30})
+    assert training_seconds(scenario) == pytest.approx(0.3 * bounds(scenario).epoch)
+    assert training_seconds(saving({"period": "7 s"})) == 7.0
+
+
+def test_a_drain_and_the_rest_of_a_save_go_on_beside_the_training():
+    """8 GB of each rank are copied in 2 s, written in 16 and drained in 16; 10 s are trained."""
+    values = {"to": "ssd", "drain": "pfs", "period": "10 s"}
+    behind = uneven({**values, "mode": "asynchronous"})
+    assert stall_seconds(behind) == pytest.approx(COPY + (16 + 2e-3) + 16 - 10)
+    assert stall_seconds(uneven(values)) == pytest.approx(16 + (16 + 2e-3) - 10)
+    seldom = uneven({**values, "mode": "asynchronous", "period": "60 s"})
+    assert stall_seconds(seldom) == COPY
+
+
+def test_the_facts_of_checkpoints():
+    """A restart reads 8 GB for each of 8 ranks from servers of 4 GB/s."""
+    values = {"layout": "deduplicated", "to": "ssd", "drain": "pfs", "period": "500 ms"}
+    facts = checkpoint_facts(saving(values))
+    assert facts.pop("kind")
+    assert facts.pop("bound_by") == "SSD"
+    assert facts.pop("killed") is False
+    assert facts == pytest.approx(
+        {
+            "state_nbytes": 8e9,
+            "written_nbytes": 8e9,
+            "files": 8,
+            "training_s": 0.5,
+            "save_s": 0.5,
+            "drain_s": 2.0 + OPEN,
+            "stall_s": 2.0 + OPEN,
+            "share": (2.0 + OPEN) / (2.5 + OPEN),
+            "restore_s": 16.0 + OPEN,
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("values", "paths"),
+    [
+        # a copy of 2 s, 16 to write and 16.002 to drain; only the last where all wait for a save
+        ({"mode": "asynchronous", "period": "34.1 s"}, []),
+        ({"mode": "asynchronous", "period": "33.9 s"}, ["period"]),
+        ({"period": "16.1 s"}, []),
+        ({"period": "15.9 s"}, ["period"]),
+        ({"every": 2}, ["every"]),
+        # 32 GB of a host
+        ({"period": "60 s", "capacity": "31 GB"}, ["to"]),
+        ({"period": "60 s", "capacity": "33 GB"}, []),
+        ({"period": "60 s", "capacity": "7 GB", "layout": "whole"}, ["to"]),
+        ({"period": "60 s", "capacity": "9 GB", "layout": "whole"}, []),
+    ],
+)
+def test_what_is_probably_not_meant(values, paths):
+    values = dict(values)
+    capacity = values.pop("capacity", "1 TB")
+    scenario = uneven({"to": "ssd", "drain": "pfs", **values}, cluster__ssd__capacity=capacity)
+    warned = [each.path for each in checkpoint_warnings(scenario)]
+    assert warned == [f"workload.checkpoint.{path}" for path in paths]
 
 
 # ------------------------------------------------------------------------- what goes on beside it

@@ -298,11 +298,7 @@ def training_seconds(scenario: Scenario) -> float:
     if checkpoint.period is not None:
         return checkpoint.period
     epoch_bounds = bounds(scenario)
-    return (
-        (checkpoint.every or 1)
-        * max(epoch_bounds.steps, epoch_bounds.epoch)
-        / epoch_bounds.iterations
-    )
+    return (checkpoint.every or 1) * epoch_bounds.epoch / epoch_bounds.iterations
 
 
 def stall_seconds(scenario: Scenario) -> float:
