@@ -207,3 +207,13 @@ def test_a_density_that_is_no_share_is_told_with_its_place(density):
     assert problem.rule.startswith("must be above 0 and at most 1")
     assert problem.value == f"{density:g}"
     assert "0.001" in problem.remedy
+
+
+def test_what_takes_the_place_of_a_buffer_is_what_is_sent_on():
+    """Rank 1 adds one gradient and has two, which take the place of rank 2's own; rank 3 adds those
+    to its own, and rank 0 is sent three."""
+    sends = [(0, 1, True), (1, 2, False), (2, 3, True), (3, 0, False)]
+    steps = Steps.join(
+        1, [(step, [src], [dst], 0, 1, adds) for step, (src, dst, adds) in enumerate(sends)]
+    )
+    assert count_contributions(steps, 4).tolist() == [1, 2, 2, 3]

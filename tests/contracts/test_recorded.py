@@ -220,3 +220,21 @@ def test_the_path_of_a_scenario_file_is_taken_from_its_folder(tmp_path, monkeypa
     assert load_scenario(str(tmp_path / "replay.yaml")).workload.exchange.path == str(
         tmp_path / "plans.npz"
     )  # type: ignore[union-attr]
+
+
+def test_samples_beyond_the_multiple_are_dealt_in_turn(tmp_path):
+    replay = stored(tmp_path, record(pair()), ranks_each=2)
+    owner = replay.first_owner(2 * SAMPLES + 18, 2 * RANKS, np.random.default_rng(0))
+    assert owner[2 * SAMPLES :].tolist() == [*range(16), 0, 1]
+    # of each of the 16 ranks as many as a recorded rank had
+    assert np.bincount(owner[: 2 * SAMPLES]).tolist() == [SAMPLES // RANKS] * 16
+
+
+def test_an_epoch_that_was_not_recorded_is_refused(tmp_path):
+    replay = stored(tmp_path, record(pair()))
+    rng = np.random.default_rng(0)
+    shards = replay.shards(replay.first_owner(SAMPLES, RANKS, rng), RANKS, rng)
+    with pytest.raises(InputError, match="epochs: must be at most the 3 that were recorded; got 4"):
+        planned_epoch(replay, shards, rng, epoch=4)
+    assert replay.check(SAMPLES, RANKS, 3) == []
+    assert [problem.path for problem in replay.check(SAMPLES, RANKS, 4)] == ["epochs"]

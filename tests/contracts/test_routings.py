@@ -897,3 +897,44 @@ def test_dragonflies_of_one_group_have_no_hop_between_groups():
     assert fabric.longest_direct_route == 2 + 1
     routes = Valiant().router(fabric, 1).routes(np.zeros(3, np.int32), np.array([1, 2, 3]))
     assert (routes >= 0).sum(axis=1).tolist() == [3, 3, 3]
+
+
+@pytest.mark.parametrize(
+    ("src", "detour", "straight", "around", "taken"),
+    [
+        # host 0 by s1.0: s straight and d other messages cost 2 s and 4 d
+        (
+            0,
+            2,
+            ["h0.0.0", "s0.0", "s0.1", "s4.0", "h4.0.0"],
+            ["h0.0.0", "s0.0", "s1.1", "s1.0", "s1.1", "s4.0", "h4.0.0"],
+            "SDSSDSSD",
+        ),
+        # host 3, whose switch has a link to the goal's, by s0.0: s and 3 d
+        (
+            3,
+            0,
+            ["h1.1.0", "s1.1", "s4.0", "h4.0.0"],
+            ["h1.1.0", "s1.1", "s0.0", "s0.1", "s4.0", "h4.0.0"],
+            "SDSSSDSSSD",
+        ),
+    ],
+)
+def test_a_message_goes_round_where_the_straight_way_costs_more(
+    src, detour, straight, around, taken
+):
+    """The load of the fullest link times the links between switches; equal costs go straight. Of 5
+    groups of 2 switches group 0 is linked to 4 by its second, and 1 to 4 by its second, too."""
+    graph = dragonfly(5, 2, 1)
+    router: Any = Adaptive(detours=True).router(Fabric(graph), 0)
+
+    class FixedDetour:
+        def draw(self, src: Ints, dst: Ints) -> Ints:
+            return np.full(len(src), detour, np.int32)
+
+    router._detours = FixedDetour()
+    net = Net(graph, router)
+    count = len(taken)
+    routes = net.table.routes(np.full(count, src, np.int32), np.full(count, 8, np.int32))
+    paths = {"S": straight, "D": around}
+    assert [net.path(route) for route in routes] == [paths[way] for way in taken]

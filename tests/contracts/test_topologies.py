@@ -876,3 +876,19 @@ def test_the_next_levels_or_ports_that_suffice_are_named(hosts, levels, text):
         values["levels"] = levels
     _, (problem,) = validate_record(values, FatTree)
     assert problem.remedy == f"{text}."
+
+
+def test_parts_that_are_cut_off_are_named_with_their_first_nodes():
+    """The largest part has five nodes; of others the first three by name, larger parts first."""
+    graph = two_hosts()  # a, b and s
+    add_linked(graph, "s", "e")
+    add_linked(graph, "p", "p0", "p1", "p2", "p3")
+    add_linked(graph, "t", "c")
+    add_host(graph, "z")
+    problem, loose = graph_problems(graph, "net")
+    assert loose.path == "net.nodes.z"
+    assert problem.value == "4 separate parts; cut off: a, b, e, c, t, z"
+    joined = two_hosts()
+    add_linked(joined, "t", "a", "b")
+    (problem,) = graph_problems(joined, "net")
+    assert problem.value == "2 separate groups of switches"

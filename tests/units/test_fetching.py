@@ -195,3 +195,7 @@ def test_without_a_cache_workers_hold_pieces_side_by_side():
     # the second worker of rank 0 is not the first of rank 1
     apart = caches.fetch_epoch(np.array([0, 1]), np.array([1, 0]), np.array([0, 1]))[1]
     assert apart == FetchCounts(2, 0, 2, 200, 0, 100)
+
+
+def test_a_block_is_a_sample_unless_its_size_is_given():
+    assert divide_into_pieces(FOUR, "block").piece_of_sample.tolist() == list(range(8))

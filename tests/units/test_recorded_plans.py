@@ -169,3 +169,42 @@ def test_members_that_are_no_arrays_are_refused(path):
 def test_what_is_no_file_is_refused(tmp_path):
     for path in (tmp_path, tmp_path / "none", Path("/dev/zero"), Path("x" * 5000), Path("a\0b")):
         refused(path)
+
+
+def test_large_numbers_and_full_types_are_read_back(tmp_path):
+    """Samples from 2^8 and 2^16 on need two and three bytes, 2^62 eight; 127 ends int8."""
+    plan = ExchangePlan(
+        sample=np.array([[255], [256], [65535], [65536]]),
+        target=np.zeros((4, 1), np.int32),
+        iteration=np.array([0, 1, 2, 127], np.int8),
+        message=np.array([0, 1, 2**40, 2**62]),
+    )
+    written = RecordedPlans(np.zeros(65537, np.int32), [plan, plan])
+    write_plans(tmp_path / "plans.npz", written)
+    found = read_plans(tmp_path / "plans.npz")
+    assert len(found.owner) == 65537 and found.world_size == 1
+    for again in found.plans:
+        for name in ("sample", "target", "iteration", "message"):
+            expected, array = getattr(plan, name), getattr(again, name)
+            assert array.dtype == expected.dtype and (array == expected).all(), name
+    planes = arrays(tmp_path / "plans.npz")
+    assert [len(planes[name]) for name in ("owner", "sample", "iteration", "message")] == [
+        1,
+        3,
+        1,
+        8,
+    ]
+    # a number more than the type has
+    iteration = planes["iteration"].copy()
+    iteration[0, 3] = 128
+    np.savez(tmp_path / "plans.npz", **planes | {"iteration": iteration})
+    refused(tmp_path / "plans.npz", "does not fit its type int8")
+
+
+def test_plans_of_no_epochs_are_of_the_ranks_that_own_samples(path, monkeypatch):
+    write_plans(path, RecordedPlans(OWNER, []))
+    found = read_plans(path)
+    assert found.plans == [] and found.world_size == 3
+    write_plans(path, RecordedPlans(OWNER, [PLAN]))
+    monkeypatch.setattr(recording, "MAX_EPOCHS", 1)
+    assert len(read_plans(path).plans) == 1
