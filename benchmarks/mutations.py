@@ -124,7 +124,11 @@ class Mutations:
                 id(node) in next_key
             ):
                 yield key, key, None, json.dumps(next_key[id(node)])
-            case ast.Subscript(slice=index) if ast.unparse(index) in {"0", "-1"}:
+            # the clock of a network is an array of one record, its first and its last
+            case ast.Subscript(value=array, slice=index) if ast.unparse(index) in {
+                "0",
+                "-1",
+            } and "clock" not in ast.unparse(array):
                 yield index, index, None, "-1" if ast.unparse(index) == "0" else "0"
             case ast.Constant(value=int() | float()) if not isinstance(
                 node.value, bool

@@ -230,6 +230,9 @@ def test_only_cables_differ_between_models(model, cables):
     network.settle()
     assert network.links["nbytes"].tolist() == pytest.approx([0, 20, 8])
     assert network.links["busy"].tolist() == pytest.approx([0, cables, 2])
+    # the bound has two flows of 10 on a cable of 10
+    peak = 2.0 if isinstance(model, Analytic) else 1.0
+    assert network.links["peak"].tolist() == pytest.approx([0, peak, 1])
 
 
 @pytest.mark.parametrize("model", [Analytic(), Fluid(), FINE])
@@ -281,9 +284,92 @@ def test_packets_of_a_limited_transfer_are_spread_over_its_time():
     assert found[0] == pytest.approx(5)
 
 
+@pytest.mark.parametrize(
+    ("work", "parts", "packets"),
+    [
+        (2.5, 3, 3),  # 3 parts of 5/6 B
+        (2.0, 2, 2),
+        (100.0, 16, 112),  # 16 parts of 6.25 B, 7 packets each
+    ],
+)
+def test_the_parts_of_a_limited_transfer_begin_evenly_over_its_time(work, parts, packets):
+    """Packets of 1 B at a limit of 2 B/s over a cable of 10 B/s and a latency of 0.5 s."""
+    model = Packet(mtu="1 B", port_buffer="1 kB")
+    network = shared_network(model, LINKS, CABLES, width=3, tags=1)
+    network.post(0.0, together(([0], work), cap=2.0))
+    period = work / 2.0 / parts
+    for part in range(parts):  # each takes 0.625 s at most on the cable, in a period of that or more
+        network.advance((part + 1) * period * (1 - 1e-9))
+        assert network._packets.statistics().nbytes[0] == pytest.approx((part + 1) * work / parts)
+    network.advance(np.inf)
+    assert network._packets.statistics().packets.tolist() == [packets, 0]
+    assert network.finish[0] == pytest.approx(0.5 + work / 2.0)
+
+
+def test_packets_cross_the_cables_of_a_route_in_order_and_devices_do_not_count():
+    """Cable 0 delays a transfer by 10 s, then both need cable 2, over which the other one is alone
+    until 8 s; the device between has 4 B/s for the first."""
+    links = Links([8.0, 8.0, 1.0, 4.0], [10.0, 0.0, 0.0, 0.0])
+    cables = np.array([True, True, True, False])
+    model = Packet(mtu="1 B", port_buffer="64 B")
+    network = shared_network(model, links, cables, width=3, tags=2)
+    records = tasks(2, work=8.0, nbytes=8.0, delay=[10.0, 0.0], tag=[0, 1])
+    network.post(0.0, TransferBatch(records, pad_routes([[0, 3, 2], [1, 2]])))
+    network.advance(np.inf)
+    assert network.finish == pytest.approx([18.0, 8.0])
+    network.settle()
+    assert network.links["nbytes"].tolist() == [8, 8, 16, 8]
+
+
+def test_posting_tells_the_next_event_of_either_network():
+    network = shared_network(Packet(mtu="1 B", port_buffer="1 kB"), LINKS, CABLES, width=3, tags=3)
+    assert network.post(0.0, together(([0], 10.0), delay=0.5)) == 0.0
+    upcoming, _ = network.advance(0.0)
+    assert upcoming == pytest.approx(0.1)  # when the first packet has left
+    assert network.post(0.0, together(([2], 4.0), start=5.0)) == upcoming
+    assert network.post(0.0, together(([1], 4.0), start=6.0)) == upcoming
+    assert network.post(0.0, together(([2], 4.0), delay=0.01)) == 0.01
+    assert network.post(0.0, together(([1], 4.0), delay=0.005)) == 0.005
+
+
+def test_an_event_at_the_horizon_is_run():
+    network = shared_network(Packet(mtu="1 B", port_buffer="1 kB"), LINKS, CABLES, width=3)
+    group = network.open_group(1)
+    network.post(0.0, together(([2, 0], 4.0), group=group))
+    network.watch(group)
+    # the device takes 1 s after the latency of 0.5 s; packets are over before
+    assert network.advance(1.4)[1] == []
+    assert network.advance(1.5)[1] == [group]
+    assert network.now == 1.5
+
+
 def test_a_clock_that_would_run_over_is_refused():
     with pytest.raises(RuntimeError, match=r"36\.4 hours of simulated time; use kind: fluid"):
         ends(FINE, together(([1], 10.0), start=140000.0), 1)
+    # 20 s from 131,052 s on are 2**17 s; 19 s are less
+    coarse = Packet(mtu="1 B", port_buffer="1 kB")
+    with pytest.raises(RuntimeError, match=r"36\.4 hours of simulated time; use kind: fluid"):
+        ends(coarse, together(([1], 20.0), start=131052.0, cap=1.0), 1)
+    found, _ = ends(coarse, together(([1], 19.0), start=131052.0, cap=1.0), 1)
+    assert found == pytest.approx([131071.0], rel=1e-12)
+
+
+def test_the_bound_leaves_the_batch_as_it_was():
+    batch = together(([0], 10.0), ([1], 5.0), ([2], 8.0), cap=[np.inf, 2.0, 30.0])
+    network = shared_network(Analytic(), LINKS, CABLES, width=3, tags=3)
+    network.post(0.0, batch)
+    assert batch.tasks["cap"].tolist() == [np.inf, 2.0, 30.0]
+    network.advance(np.inf)
+    # 10 / 10 after 0.5 s; 5 at 2; the device has 4
+    assert network.finish == pytest.approx([1.5, 2.5, 2.0])
+
+
+def test_packets_leave_the_batch_as_it_was():
+    batch = together(([0], 10.0), ([2, 1], 8.0), cap=[5.0, np.inf], pair=[7, 8])
+    kept = batch.tasks.copy(), batch.routes.copy()
+    shared_network(FINE, LINKS, CABLES, width=3, tags=2).post(0.0, batch)
+    assert (batch.tasks == kept[0]).all()
+    assert (batch.routes == kept[1]).all()
 
 
 # ------------------------------------------------------------------------------------ SimpyNetwork

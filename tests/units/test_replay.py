@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -148,6 +149,13 @@ def test_the_chosen_network_answers(model, replayed):
     assert f"992 flows, 128 links, {model.kind} network" in captured.err
 
 
+def test_the_processor_time_is_that_of_the_replay():
+    case = read_case(put(VALID))
+    began = time.process_time()
+    seconds = replay(case, Analytic()).cpu_seconds
+    assert 0 <= seconds <= time.process_time() - began
+
+
 def test_settings_reach_the_network():
     assert network_model("fluid", {"tolerance": "0.25", "mtu": None}).tolerance == 0.25
     packet = network_model("packet", {"mtu": "2 KiB", "port_buffer": "128 KiB", "tolerance": None})
@@ -160,6 +168,9 @@ def test_an_error_bound_is_stated_if_there_is_one(replayed):
     case = two_flows(size=(1e6, 1.004e6))
     said = replayed(case, "--tolerance", "0.01").err
     assert "exact for flows whose bytes are smaller by at most 0.00398" in said
+    # half of 1 GB/s each: 1 MB after 2 ms, and alone 2 ms are the bound of 2.004 MB
+    assert "makespan        0.002 s" in said
+    assert "lower bound     0.002004 s, slowdown over it 0.998" in said
     assert "error bound" not in replayed(case).err
 
 
@@ -334,7 +345,7 @@ def two_flows(capacity=(1e9, 1e9), size=(1e6, 1e6), start=(0.0, 0.0), **more):
     """Two flows over the same two links."""
     return {
         "links": {"capacity": list(capacity), "latency": [0.0, 0.0]},
-        "flows": {"size": list(size), "start": list(start), "route": [[0, 1]] * 2, **more},
+        "flows": {"size": list(size), "start": list(start), "route": [[0, 1]] * 2} | more,
     }
 
 
@@ -352,6 +363,21 @@ BILLION, IN_TURN = {"size": (1e9, 1e9)}, {"after": [[], [0]]}
         ({"size": (4.4e15, 1.0)}, {"size": (4.6e15, 1.0)}, "flows.size[1]"),
         ({"size": (4.4e20, 1e8)}, {"size": (4.6e20, 1e8)}, "flows.size[1]"),
         ({"capacity": (4.4e18, 1e6)}, {"capacity": (4.6e18, 1e6)}, "links.capacity[1]"),
+        # with 2**52 B in all exactly 1 B is lost; of a flow without bytes nothing is
+        ({"size": (2.0**52 - 1, 1.0)}, {"size": (2.0**52, 2.0)}, "flows.size[1]"),
+        ({"size": (4.6e15, 0.0)}, {"size": (4.6e15, 0.5)}, "flows.size[1]"),
+        (
+            {"size": (1e6, 0.0), "start": (0, 1e20)},
+            {"start": (0, 1e20), "route": [[0, 1], [0]]},
+            "flows[1]",
+        ),
+        # all capacities are small; the first link is the slow one; a slow one that nobody uses
+        ({"capacity": (1e-14, 1e-14)}, {"capacity": (1e-14, 4.6e-2)}, "links.capacity[0]"),
+        (
+            {"capacity": (1e6, 4.6e18), "route": [[1]] * 2},
+            {"capacity": (1e6, 4.6e18)},
+            "links.capacity[0]",
+        ),
     ],
 )
 def test_what_floats_cannot_hold_is_refused_and_what_they_can_is_not(refused, held, lost, place):

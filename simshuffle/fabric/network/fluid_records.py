@@ -250,19 +250,20 @@ def empty_fluid_state(width: int = 1) -> FluidState:
     links, a rate limit counting as one. The clock is all 0: the caller sets the heads
     of its lists to -1.
     """
-    no_indices = np.empty(0, np.int32)
+    count = 0  # of links, transfers and entries
+    no_indices = np.empty(count, np.int32)
     return FluidState(
         width=width,
         clock=np.zeros(1, CLOCK),
-        nodes=np.zeros(0, NODE),
-        hops=np.zeros(0, HOP),
-        links=np.zeros(0, LINK),
-        load=np.empty((3, 0)),
-        ends=np.empty(0),
-        entries=np.zeros(0, ENTRY),
+        nodes=np.zeros(count, NODE),
+        hops=np.zeros(count, HOP),
+        links=np.zeros(count, LINK),
+        load=np.empty((3, count)),
+        ends=np.empty(count),
+        entries=np.zeros(count, ENTRY),
         members=no_indices,
-        other_links=np.empty(0, np.uint32),
-        visits=np.zeros(0, VISIT),
+        other_links=np.empty(count, np.uint32),
+        visits=np.zeros(count, VISIT),
         dirty=no_indices,
         order=no_indices,
         flows=no_indices,
@@ -273,11 +274,12 @@ def empty_transfer_graph(accounts: int = 1, tags: int = 1) -> TransferGraph:
     """Return the arrays without any transfer, with ``accounts`` time accounts, 0 s
     each, and ``tags`` end times, nan each.
     """
-    no_indices = np.empty(0, np.int32)
+    count = 0  # of transfers, waits and groups
+    no_indices = np.empty(count, np.int32)
     return TransferGraph(
         heap=no_indices,
-        edges=np.zeros(0, EDGE),
-        groups=np.zeros(0, GROUP),
+        edges=np.zeros(count, EDGE),
+        groups=np.zeros(count, GROUP),
         buckets=np.full(PAIR_BUCKETS, -1, np.int32),
         completed_groups=no_indices,
         starting=no_indices,

@@ -154,21 +154,22 @@ class PacketState(NamedTuple):
 
 def empty_packet_state() -> PacketState:
     """Return the arrays without any link or message."""
-    no_indices = np.empty(0, np.int32)
+    count = 0  # of links, messages and packets
+    no_indices = np.empty(count, np.int32)
     return PacketState(
-        links=np.zeros(0, LINK),
-        slots=np.empty(0, SLOT),
-        pairs=np.empty(0, PAIR),
+        links=np.zeros(count, LINK),
+        slots=np.empty(count, SLOT),
+        pairs=np.empty(count, PAIR),
         buckets=no_indices,
-        queue=np.empty(0, EVENT),
-        messages=np.empty(0, MESSAGE),
-        nbytes=np.empty(0),
-        routes=np.empty((0, 1), np.int32),
-        start=np.empty(0),
+        queue=np.empty(count, EVENT),
+        messages=np.empty(count, MESSAGE),
+        nbytes=np.empty(count),
+        routes=np.empty((count, 1), np.int32),
+        start=np.empty(count),
         posts=no_indices,
-        offsets=np.empty(0, np.int64),
+        offsets=np.empty(count, np.int64),
         following=no_indices,
-        finish=np.empty(0),
+        finish=np.empty(count),
         ended_messages=no_indices,
         clock=np.zeros(1, CLOCK),
     )
