@@ -12,10 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simshuffle.errors import SimulationError
-from simshuffle.fabric.network import Flows, Fluid, Links
+from simshuffle.fabric.network import Analytic, Flows, Fluid, Links
+from simshuffle.fabric.network.analytic import isolated_makespan
 from simshuffle.fabric.network.batch import TransferBatch, pad_routes, tasks
 from simshuffle.fabric.network.fluid import FluidNetwork
 from simshuffle.fabric.network.fluid_ahead import LARGE
+from simshuffle.fabric.network.fluid_solve import binding_links
 from tests import reference
 from tests.explicit import finish_times
 
@@ -98,6 +100,89 @@ def test_a_circle_of_waiting_is_refused():
 def test_a_capacity_must_be_positive_and_finite(capacity):
     with pytest.raises(ValueError, match="capacity"):
         finish_times([capacity], [0.0], [[0]], [1.0], [0.0])
+
+
+@pytest.mark.parametrize("capacity", [0.0, -1.0, math.nan, math.inf])
+def test_each_capacity_must_be_positive_and_finite(capacity):
+    for links in ([capacity, 2.0], [2.0, capacity]):
+        with pytest.raises(ValueError, match="finite and greater than 0"):
+            FluidNetwork(links)
+        with pytest.raises(ValueError, match="finite and greater than 0"):
+            Links(links, [0.0, 0.0])
+    assert len(FluidNetwork([0.5, 1e-9]).links) == len(Links([0.5, 1e-9], [0.0, 1e-9])) == 2
+
+
+@pytest.mark.parametrize("bad", [-1.0, math.nan, math.inf])
+def test_each_latency_size_and_start_must_be_finite_and_at_least_0(bad):
+    for values in ([bad, 1.0], [1.0, bad]):
+        with pytest.raises(ValueError, match="latency that is finite and at least 0"):
+            Links([1.0, 1.0], values)
+        with pytest.raises(ValueError, match="nbytes must be finite and at least 0"):
+            Flows.from_lists([[0], [0]], values)
+        with pytest.raises(ValueError, match="start must be finite and at least 0"):
+            Flows.from_lists([[0], [0]], [0.0, 0.5], values)
+
+
+def test_arrays_that_do_not_fit_together_are_refused():
+    routes, two, three = np.zeros((2, 1)), np.ones(2), np.ones(3)
+    for wrong in ((routes[0], two, two), (routes, three, three), (routes, two, three)):
+        with pytest.raises(ValueError, match="do not fit together"):
+            Flows(*wrong)
+    with pytest.raises(ValueError, match="after_from and after_to"):
+        Flows(routes, two, two, np.array([0]), np.array([0, 1]))
+    for capacity, latency in ((two, three), (np.ones((2, 1)), np.ones((2, 1)))):
+        with pytest.raises(ValueError, match="lists of one length"):
+            Links(capacity, latency)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.integers(0, 2**32 - 1))
+def test_a_link_is_left_out_if_another_of_all_its_flows_is_tighter(seed):
+    """Of links with the same flows and capacity the first stays; those without flows do not."""
+    rng = np.random.default_rng(seed)
+    links = Links(rng.choice([1.0, 2.0, 3.0], 6), np.arange(6.0))
+    routes = [
+        rng.choice(6, int(rng.integers(0, 5)), replace=False).tolist()
+        for _ in range(int(rng.integers(1, 7)))
+    ]
+    on = [{i for i, route in enumerate(routes) if link in route} for link in range(6)]
+
+    def binds(link):
+        for other in range(6):
+            if other != link and on[link] <= on[other]:
+                first = on[link] < on[other] or other < link
+                if links.capacity[other] < links.capacity[link] or (
+                    links.capacity[other] == links.capacity[link] and first
+                ):
+                    return False
+        return bool(on[link])
+
+    expected = [link for link in range(6) if binds(link)]
+    found, table = binding_links(links, Flows.from_lists(routes, np.ones(len(routes))))
+    assert found.latency.tolist() == expected
+    assert found.capacity.tolist() == links.capacity[expected].tolist()
+    shortened = [[link for link in row if link >= 0] for row in table.tolist()]
+    assert shortened == [[expected.index(k) for k in route if k in expected] for route in routes]
+    assert (np.diff(table < 0, axis=1) >= 0).all()  # padded at the end
+    assert table.shape[1] == max(1, *map(len, shortened))
+
+
+def test_makespans_below_1_s_are_those_of_the_last_flow():
+    """By symmetry (20 flows alike), flow by flow, and as the bound; without flows it is 0."""
+    links = Links([8.0, 4.0], [0.0, 0.125])
+    alike = Flows.from_lists([[0]] * 20, [0.2] * 20)
+    mixed = Flows.from_lists([[0], [1]], [1.0, 1.0])
+    for flows, makespan in ((alike, 0.5), (mixed, 0.375)):
+        for model in (Fluid(), Analytic()):
+            outcome = model.finish_times(links, flows)
+            assert outcome.makespan == pytest.approx(makespan, rel=1e-12)
+            assert outcome.error_bound == (0.0 if isinstance(model, Fluid) else None)
+        assert Analytic().finish_times(links, flows).finish.max() == pytest.approx(
+            0.025 if flows is alike else 0.375
+        )
+    for model in (Fluid(), Analytic()):
+        assert model.finish_times(links, Flows.from_lists([], [])).makespan == 0.0
+    assert isolated_makespan(links, alike) == pytest.approx(0.025)
 
 
 def test_an_empty_flow_ends_after_its_latency():

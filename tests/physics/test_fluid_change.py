@@ -172,6 +172,28 @@ def test_a_transfer_of_one_link_shares_fairly_when_it_goes_on_over_two():
     assert rates == pytest.approx([1.0, 1.0, 2.0, 2.0])
 
 
+def test_a_rate_limit_goes_with_a_transfer_to_its_new_route():
+    """Three flows on link 0 of 3 units/s, one limited to 0.5: 1.25 units/s for the others. At 1 s
+    the limited one and an unlimited one go on over links 1 and 2 of 1 unit/s each."""
+    network = FluidNetwork([3.0, 1.0, 1.0], width=2, tags=3)
+    records = tasks(3, work=4.0, nbytes=7.0, tag=np.arange(3), cap=[math.inf, 0.5, math.inf])
+    network.post(0.0, TransferBatch(records, pad_routes([[0], [0], [0]])))
+    network.advance(1.0)
+    slots, routes = network.find_transfers_on(np.array([0]))
+    assert routes.tolist() == [[0, -1, -1]] * 3
+    upcoming = network.reroute(slots[1:], np.array([[1, 2], [2, 1]], np.int32), 1.0)
+    assert_fair(network, 3)
+    # links 1 and 2 leave 0.5 to the unlimited one; the first then has 2.75 units left at 3 units/s
+    assert upcoming == pytest.approx(1 + 2.75 / 3)
+    network.advance(math.inf)
+    network.settle()
+    # 3.5 and 2.75 units are left at 1 s, and both go on at 0.5 units/s
+    assert network.finish == pytest.approx([1 + 2.75 / 3, 8.0, 1 + 2.75 / 0.5])
+    assert network.links["work"] == pytest.approx([4 + 0.5 + 1.25, 3.5 + 2.75, 3.5 + 2.75])
+    assert network.links["nbytes"].tolist() == [7, 14, 14]
+    assert not network._state.links["n_alive"].any()
+
+
 def test_a_route_that_leaves_no_place_for_its_rate_limit_is_refused():
     network = FluidNetwork([1.0, 1.0, 1.0], width=2, capped=True, tags=2)
     routes = np.array([[0, 1, 2], [0, 1, -1]], np.int32)

@@ -2,6 +2,7 @@
 random networks, on a dense all-to-all, and what is found when one thing is out of step."""
 
 import math
+import sys
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from simshuffle.fabric.network.batch import TransferBatch, pad_routes, tasks
 from simshuffle.fabric.network.fluid import FluidNetwork
 from tests import fluid_check as check
+from tests import reference
 from tests.physics.test_dense import all_to_all, dense
 
 CAPS = (0.05, 0.3, 1.0, math.inf)
@@ -85,6 +87,33 @@ def test_all_holds_after_every_event_where_few_links_change(seed):
         network, network.post(0.0, TransferBatch(posted, pad_routes(routes)))
     )
     assert swept < instants / 2
+
+
+@pytest.mark.parametrize("capped", [False, True])
+@pytest.mark.parametrize("seed", range(3))
+def test_all_holds_after_every_event_where_many_flows_meet_on_few_links(seed, capped):
+    """50 flows come one by one, and slots are used again: heaps move to larger places, and lists of
+    flows lose their first, middle and last."""
+    rng = np.random.default_rng(seed)
+    count = 50
+    routes = [rng.choice(5, int(rng.integers(1, 4)), replace=False).tolist() for _ in range(count)]
+    work, start = rng.uniform(0.2, 4.0, count), np.sort(rng.uniform(0.0, 9.0, count))
+    caps = rng.choice([0.2, 0.5, math.inf], count) if capped else np.full(count, math.inf)
+    capacity = np.array([4.0, 3.0, 2.0, 2.0, 1.0])
+    network = FluidNetwork(capacity, width=3, capped=capped, tags=count)
+    half = count // 2
+    for part in (slice(0, half), slice(half, count)):
+        columns = {"work": work[part], "start": start[part], "cap": caps[part]}
+        columns["tag"] = np.arange(count)[part]
+        posted = TransferBatch(tasks(half, **columns), pad_routes(routes[part]))
+        upcoming = network.post(network.now, posted)
+        while upcoming <= (start[half] if part.start == 0 else sys.float_info.max):
+            upcoming, _ = network.advance(upcoming)
+            assert check.violations(network._state) == []
+    assert network.alive == 0
+    assert len(np.unique(network.posted_slots)) == half
+    expected = reference.finish_times(capacity, np.zeros(5), routes, work, start, None, caps)
+    np.testing.assert_allclose(network.finish, expected, rtol=1e-9)
 
 
 # ---------------------------------------------------------------------------- something out of step

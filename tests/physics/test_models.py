@@ -298,7 +298,7 @@ def test_the_parts_of_a_limited_transfer_begin_evenly_over_its_time(work, parts,
     network = shared_network(model, LINKS, CABLES, width=3, tags=1)
     network.post(0.0, together(([0], work), cap=2.0))
     period = work / 2.0 / parts
-    for part in range(parts):  # each takes 0.625 s at most on the cable, in a period of that or more
+    for part in range(parts):  # over the cable within a fifth of its period
         network.advance((part + 1) * period * (1 - 1e-9))
         assert network._packets.statistics().nbytes[0] == pytest.approx((part + 1) * work / parts)
     network.advance(np.inf)

@@ -6,6 +6,7 @@ that "exact" means within 1e-7 here.
 """
 
 import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -15,9 +16,10 @@ from pydantic import ValidationError
 
 from simshuffle.errors import SimulationError, TopologyError
 from simshuffle.fabric.network import Analytic, Flows, Fluid, Links, Packet
-from simshuffle.fabric.network.deadlock import ChannelDependencies
+from simshuffle.fabric.network.deadlock import ChannelDependencies, find_circle
 from simshuffle.fabric.network.packet import PacketNetwork
-from simshuffle.fabric.network.packet_run import run
+from simshuffle.fabric.network.packet_records import TICK
+from simshuffle.fabric.network.packet_run import _choose_tick, run
 from simshuffle.fabric.routing import ForwardingTable
 from tests.strategies import fat_tree
 
@@ -645,6 +647,50 @@ def test_routes_around_a_ring_are_refused(switches):
     network.inject(0.0, np.array([[2 * switches - 1, 2 * switches]], np.int32), [1.0])
 
 
+@settings(max_examples=200, deadline=None)
+@given(st.integers(2, 9), st.integers(0, 2**32 - 1))
+def test_a_circle_is_found_where_there_is_one_and_is_one(count, seed):
+    """Against powers of the adjacency matrix: there is a circle where one of them has a node that
+    leads back to itself."""
+    rng = np.random.default_rng(seed)
+    edges = rng.integers(0, count, (int(rng.integers(0, 2 * count)), 2))
+    src, dst = edges[np.argsort(edges[:, 0], kind="stable")].T
+    offsets = np.searchsorted(src, np.arange(count + 1))
+    circle = find_circle(offsets, dst)
+    adjacent = np.zeros((count, count), int)
+    adjacent[src, dst] = 1
+    leads_back = any(np.linalg.matrix_power(adjacent, k).trace() for k in range(1, count + 1))
+    assert (circle is not None) == leads_back
+    if circle is not None:
+        assert circle[0] == min(circle)
+        assert len(set(circle)) == len(circle)
+        assert all(adjacent[a, b] for a, b in zip(circle, [*circle[1:], circle[0]], strict=True))
+
+
+def test_all_pairs_of_many_links_are_seen():
+    """More pairs than half of the first hash table holds: 3 * 20,000 of links that only go up, and
+    one that goes down from the highest to the lowest of a chain."""
+    rng = np.random.default_rng(2)
+    count = 2000
+    routes = np.sort(rng.integers(0, count, (20_000, 4)), axis=1).astype(np.int32)
+    routes = routes[(np.diff(routes, axis=1) > 0).all(axis=1)]
+    expected = {pair for row in routes.tolist() for pair in pairwise(row)}
+    assert len(expected) > 1 << 15
+    dependencies = ChannelDependencies(links_of(count))
+    assert dependencies.add_routes(routes[:10_000]) is None
+    assert dependencies.add_routes(routes) is None
+    assert dependencies.add_routes(routes) is None
+    found = [divmod(pair, count) for pair in dependencies._pairs.tolist()]
+    assert found == sorted(expected)
+    first, last = (int(link) for link in routes[17][[0, 3]])
+    circle = dependencies.add_routes(np.array([[last, first, -1], [5, -1, -1]], np.int32))
+    assert circle[0] == first
+    assert last in circle
+    steps = {*expected, (last, first)}
+    assert steps.issuperset(zip(circle, [*circle[1:], first], strict=True))
+    assert len(dependencies._pairs) == len(expected)
+
+
 def test_a_link_that_follows_itself_is_a_circle():
     assert ChannelDependencies(links_of(3)).add_routes(np.array([[0, 1, 1, 2]], np.int32)) == [1]
 
@@ -745,9 +791,41 @@ def test_what_injection_refuses():
         (2.0, table, [-1.0]),
         (2.0, table, [1.0, 2.0]),
         (2.0, table + 9, [1.0]),
+        (2.0, table - 2, [1.0]),
+        (2.0, table[0], [1.0]),
+        (2.0, np.repeat(table, 2, axis=0), [1.0, -1.0]),
+        (2.0, np.repeat(table, 2, axis=0), [math.inf, 1.0]),
+        (2.0**17, table, [1.0]),
     ]:
         with pytest.raises(ValueError):
             network.inject(now, routes, nbytes)
+    # just before the end of the clock is not too late
+    network.inject(np.nextafter(2.0**17, 0.0), table, [0.0])
+    assert network.alive == 1
+
+
+def test_routes_may_get_longer_and_messages_more_than_there_was_room_for():
+    """256 messages on one link, then 44 more of which one crosses three links."""
+    links = links_of(3, latency=0.0)
+    network = PacketNetwork(links, mtu=MTU, port_buffer=4 * MTU)
+    first = network.inject(0.0, np.zeros((256, 1), np.int32), np.full(256, float(MTU)))
+    assert network.alive == 256
+    table = np.full((44, 3), -1, np.int32)
+    table[:, 0] = 1
+    table[43] = [2, 1, 0]
+    second = network.inject(0.0, table, np.full(44, 2.0 * MTU), pair=np.arange(44))
+    assert len(np.unique([*first, *second])) == network.alive == 300
+    ends = drain(network)
+    # the packets of the last message and of the source take turns on link 1, from 1 and 3 slots on,
+    # and on link 0, from 2 and 4 slots on
+    assert [ends[handle] for handle in first[:4]] == pytest.approx(
+        np.array([1, 2, 4, 6]) * SLOT, rel=EXACT
+    )
+    assert ends[first[-1]] == pytest.approx(258 * SLOT, rel=EXACT)
+    assert ends[second[43]] == pytest.approx(5 * SLOT, rel=EXACT)
+    assert max(ends[handle] for handle in second[:43]) == pytest.approx(88 * SLOT, rel=EXACT)
+    assert network.alive == 0
+    assert network.statistics().packets.tolist() == [258, 88, 2]
 
 
 # ------------------------------------------------------------------------------------------- inputs
@@ -761,9 +839,54 @@ def test_a_buffer_must_hold_a_packet(mtu, buffer):
         Packet.model_validate({"mtu": mtu, "port_buffer": buffer})
 
 
-def test_a_network_refuses_a_link_that_is_too_slow():
+@pytest.mark.parametrize(
+    ("capacity", "latency"),
+    [
+        ([1e-3, 1.0], [0.0, 0.0]),
+        ([1.0, 1 / 32], [0.0, 0.0]),  # 4096 B take 2**17 s
+        ([1 / 16, 1.0], [2.0**16, 0.0]),  # half of that, and as much latency
+    ],
+)
+def test_a_network_refuses_a_link_that_is_too_slow(capacity, latency):
     with pytest.raises(ValueError, match="on every link"):
-        PacketNetwork(links_of(1, capacity=1e-3), mtu=4096, port_buffer=4096)
+        PacketNetwork(Links(capacity, latency), mtu=4096, port_buffer=4096)
+    PacketNetwork(Links([1 / 31], [0.0]), mtu=4096, port_buffer=4096)
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "start", "latency", "factor"),
+    [
+        # seconds of the bytes over links of 1 and 2 B/s, of the round trips of a packet of 1000 B
+        # at a time over each of the two, and the start: up to 2**17 s with the finest tick
+        (0.0, 2.0**17, 0.0, 1),
+        (0.0, 2.0**17 + 1, 0.0, 2),
+        (87_000.0, 0.0, 0.0, 1),  # 130,500
+        (88_000.0, 0.0, 0.0, 2),  # 132,000
+        (175_000.0, 0.0, 0.0, 4),  # 262,500
+        (1000.0, 0.0, 10_500.0, 1),  # 1,500 + 2 * 2 * 3 * 10,500 = 127,500
+        (1000.0, 0.0, 11_000.0, 2),  # 133,500
+        (1000.0, 2.0**17, 11_000.0, 4),  # 264,572
+    ],
+)
+def test_the_tick_is_as_fine_as_the_longest_possible_run_lets_it_be(nbytes, start, latency, factor):
+    links = Links([1.0, 2.0, 1e-9], [latency, latency, 1.0])
+    flows = Flows.from_lists([[0, 1]], [nbytes], [start])
+    assert _choose_tick(links, flows, 1000.0) == factor * TICK
+
+
+def test_the_events_of_a_run_are_counted():
+    # a packet over two links: posted, the first link wakes, the header asks for the second, the end
+    links = links_of(2)
+    assert run_of(packet(), links, Flows.from_lists([[0, 1]], [MTU])).events == 4
+    # of one without bytes: posted, and the time of its latencies is over
+    assert run_of(packet(), links, Flows.from_lists([[0, 1]], [0.0])).events == 2
+
+
+def test_routes_that_reach_a_link_are_counted_from_the_first_to_the_last():
+    with pytest.raises(ValueError, match=r"links 0 to 1.*got -2 to 0"):
+        packet().finish_times(links_of(2), Flows(np.array([[-2], [0]]), [1.0, 1.0], [0.0, 0.0]))
+    with pytest.raises(ValueError, match="got 0 to 2"):
+        packet().finish_times(links_of(2), Flows.from_lists([[0], [2]], [1.0, 1.0]))
 
 
 def test_a_link_that_does_not_exist_is_refused():
@@ -792,6 +915,17 @@ def test_a_run_in_slices_is_the_same_and_tells_its_progress(monkeypatch):
         packet().finish_times(links, flows, progress=told.append).finish, whole
     )
     assert len(told) > 5 and told == sorted(told) and told[0] < 0.5 and told[-1] == 1.0
+
+
+@pytest.mark.parametrize(("nbytes", "shares"), [(0.0, {1.0}), (0.25, {0.0, 0.5, 1.0})])
+def test_the_progress_of_few_bytes_is_their_share(nbytes, shares, monkeypatch):
+    monkeypatch.setattr("simshuffle.fabric.network.packet.EVENTS_PER_SLICE", 1)
+    links, route = star(3)
+    flows = Flows.from_lists([route(0, 1), route(1, 2)], [nbytes] * 2, [0.0, 1.0])
+    told = []
+    packet().finish_times(links, flows, progress=told.append)
+    assert len(told) > 3
+    assert set(told) == shares
 
 
 def test_a_run_can_be_interrupted_between_slices(monkeypatch):
