@@ -124,11 +124,12 @@ class Mutations:
                 id(node) in next_key
             ):
                 yield key, key, None, json.dumps(next_key[id(node)])
-            # the clock of a network is an array of one record, its first and its last
+            # most arrays have one axis, and the clock of a network has one record: the first
+            # is the last
             case ast.Subscript(value=array, slice=index) if ast.unparse(index) in {
                 "0",
                 "-1",
-            } and "clock" not in ast.unparse(array):
+            } and not re.search(r"clock|\.shape$", ast.unparse(array)):
                 yield index, index, None, "-1" if ast.unparse(index) == "0" else "0"
             case ast.Constant(value=int() | float()) if not isinstance(
                 node.value, bool
