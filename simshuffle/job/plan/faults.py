@@ -159,13 +159,14 @@ class Targets:
         """Return up to 3 names of the machine like ``what``, the most alike first: of
         cables if there is a '>' in it, else of anything else.
         """
-        names = [
-            *self._nodes,
-            *self._devices,
-            *(f"{host}.gpus" for host in self._hosts),
-            "pfs",
-        ]
-        return get_close_matches(what, [*self._cables] if ">" in what else names, 3)
+        # a file system that was added to the network is a node called pfs, too
+        names = {
+            "pfs": None,
+            **dict.fromkeys(self._nodes),
+            **dict.fromkeys(self._devices),
+            **{f"{host}.gpus": None for host in self._hosts},
+        }
+        return get_close_matches(what, [*self._cables] if ">" in what else [*names], 3)
 
     def drawn_from(self, kind: str) -> list[str]:
         """Return the names among which faults of a kind are drawn: 'cables', 'gpus',

@@ -1,0 +1,155 @@
+"""An epoch on the clock of bytes, by hand: three ranks on two hosts, samples of 1, 2, 4, ... bytes.
+
+Rank 0 trains on samples 5 and 2, then 7; rank 1 on 0 and 3; rank 2 on 1 and 4, then 6 and 8, and 9
+is in none of its two batches. After the first batch ranks 0 to 2 send 2, 3 and 6, each to the next;
+after the second 7 goes from rank 0 to rank 2, 9 back, and rank 1 keeps 0.
+"""
+
+import numpy as np
+import pytest
+
+from simshuffle.job.plan.cache_epoch import BatchSizes, CacheEpoch, batch_edges, batch_sums
+from simshuffle.job.plan.page_cache import PageCaches
+from simshuffle.workload.exchange import ExchangePlan, Shards, empty_plan
+
+NBYTES = 2.0 ** np.arange(10)
+SHARDS = Shards(np.array([5, 2, 7, 0, 3, 1, 4, 6, 8, 9], np.int32), np.array([0, 3, 5, 10]))
+EXCHANGE = ExchangePlan(
+    sample=np.array([[2, 3, 6], [7, 0, 9]]),
+    target=np.array([[1, 2, 0], [2, 1, 0]]),
+    iteration=np.array([0, 1]),
+    message=np.array([0, 1]),
+)
+BATCHES = BatchSizes(
+    samples=np.array([[2, 2, 2], [1, 0, 2]]),
+    nbytes=np.array([[36.0, 9.0, 18.0], [128.0, 0.0, 320.0]]),
+    size=2,
+)
+
+
+def made() -> CacheEpoch:
+    return CacheEpoch(SHARDS, EXCHANGE, BATCHES, NBYTES, np.array([0, 0, 1]))
+
+
+def test_batches_begin_and_end_where_shards_do():
+    edges = batch_edges(SHARDS, 2, 2)
+    assert edges.tolist() == [[0, 3, 5], [2, 5, 7], [3, 5, 9]]
+    sums = batch_sums(SHARDS, edges, lambda slots: NBYTES[SHARDS.order[slots]])
+    assert sums.tolist() == BATCHES.nbytes.tolist()
+
+
+def test_bytes_that_each_host_has_read_sent_and_received():
+    """Cumulative, at the beginning of each iteration and at the end, by host."""
+    epoch = made()
+    assert (epoch.hosts, epoch.iterations, epoch.longest) == (2, 2, 5)
+    assert epoch.shard_nbytes.tolist() == [36 + 128 + 9, 18 + 320 + 512]
+    assert epoch.read.tolist() == [[0, 0], [45, 18], [173, 338]]
+    assert epoch.sent.tolist() == epoch.sent_steps.tolist() == [[0, 0], [12, 64], [140, 576]]
+    received = [[0, 0], [64 + 4, 8], [68 + 512, 8 + 128]]
+    assert epoch.arrived.tolist() == epoch.arrived_steps.tolist() == received
+
+
+def test_samples_that_are_sent_before_they_are_used():
+    """6 is trained on in the next iteration, and 9 never; what is trained on before is not."""
+    epoch = made()
+    assert epoch.places.tolist() == [[1, 1, 2], [2, 0, 4]]
+    assert epoch.read_in.tolist() == [[0, 0, 1], [1, 0, 2]]
+    assert epoch.sent_before_use.tolist() == [[False, False, True], [False, False, True]]
+    assert epoch.ahead.tolist() == [[0, 0], [0, 64], [0, 512]]
+    # from the later of both on; what no batch has when it is sent
+    assert epoch.removed.tolist() == [[0, 0], [12, 0], [140, 64 + 512]]
+    # and of what is read 9 is not: it is taken off with the last
+    assert epoch.read_and_kept.tolist() == [[0, 0], [33, 18], [33, 338 - 576]]
+
+
+def test_what_no_batch_has():
+    slots, hosts = made().left_over
+    assert (slots.tolist(), hosts.tolist()) == ([9], [1])
+
+
+def test_values_when_a_sample_is_read():
+    """A quarter and three quarters of a batch of two in, and at the end for what no batch has."""
+    epoch = made()
+    of_host_0 = [0.25 * 45, 0.75 * 45, 45 + 0.25 * 128, 45 + 0.75 * 128, 173]
+    of_host_1 = [4.5, 13.5, 18 + 80, 18 + 240, 338]
+    values = epoch.value_at_read(epoch.read)
+    assert values.tolist() == [of_host_0, of_host_0, of_host_1]
+    assert epoch.value_at_read(epoch.read, count=2).tolist() == [row[:2] for row in values.tolist()]
+    stepwise = epoch.value_at_read(epoch.read, epoch.arrived, ranks=slice(2, 3))
+    assert stepwise.tolist() == [[4.5, 13.5, 98 + 8, 258 + 8, 338 + 136]]
+    (part,) = epoch.parts()
+    before = of_host_0[:3] + of_host_0[:2] + [4.5, 13.5, 98 + 64, 258 + 64, 338 + 512]
+    assert part.read_before.tolist() == before
+    assert part.hosts.tolist() == [0] * 5 + [1] * 5
+    assert part.sizes.tolist() == NBYTES[SHARDS.order].tolist()
+
+
+def test_a_last_batch_that_is_not_full_is_read_in_its_length():
+    """Three samples of one rank in batches of two: the third is half of the last batch in."""
+    shards = Shards(np.arange(3, dtype=np.int32), np.array([0, 3]))
+    batches = BatchSizes(np.array([[2], [1]]), np.array([[3.0], [4.0]]), 2)
+    epoch = CacheEpoch(shards, empty_plan(1), batches, NBYTES[:3], np.array([0]))
+    assert epoch.value_at_read(epoch.read).tolist() == [[0.75, 2.25, 5.0]]
+    assert not epoch.sent_before_use.any()
+    assert epoch.ahead.tolist() == [[0.0]] * 3
+
+
+# ------------------------------------------------------------------------------- the caches of these
+
+
+def hits_of(orders: list[list[int]], capacity: float, read: int = 4, size: int = 2) -> list[int]:
+    """Samples of the last of some epochs that one host's cache answers: of 10 samples of 10 bytes
+    the first ``read`` of each order are read."""
+    caches = PageCaches(capacity, np.full(10, 10.0), np.array([0]), redrawn=False)
+    samples = np.full((read // size, 1), size)
+    for order in orders:
+        shards = Shards(np.array(order, np.int32), np.array([0, 10]))
+        hits = caches.epoch(shards, empty_plan(1), BatchSizes(samples, 10.0 * samples, size))
+    return [order[k] for k in range(read) if np.broadcast_to(hits.is_hit, (10,))[k]]
+
+
+FIRST, SECOND = [*range(10)], [4, 5, 6, 7, 8, 9, 0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("capacity", "found"),
+    [
+        # 40 bytes of 100 are read an epoch. After sample 3 half of itself was, 5; then 40, of which
+        # two fifths had been touched before: 43. When it is read 5 more are touched, 43 x 0.95 of
+        # the others are not among them, and it needs its own 10: 55.85
+        (55.8, []),
+        (55.9, [3]),
+        # sample 2, of 15 in place of 5, is read after 15: 49 x 0.85 + 15 + 10
+        (66.6, [3]),
+        (66.7, [3, 2]),
+        # 1: (40 + 25 x 0.6) x 0.75 + 25 + 10; 0: (40 + 35 x 0.6) x 0.65 + 35 + 10
+        (76.3, [3, 2, 1]),
+        (84.7, [3, 2, 1, 0]),
+        (84.6, [3, 2, 1]),
+    ],
+)
+def test_what_was_left_out_of_an_epoch_grows_older_in_it(capacity, found):
+    assert hits_of([FIRST, SECOND, [3, 2, 1, 0, *range(4, 10)]], capacity) == found
+
+
+@pytest.mark.parametrize(
+    ("capacity", "found"),
+    [
+        # in the epoch after: 5 x 0.95 + 5 + 10 for the last sample of the one before
+        (19.7, []),
+        (19.8, [3]),
+        (37.7, [3]),  # 15 x 0.85 + 15 + 10
+        (37.8, [3, 2]),
+        (100.0, [3, 2, 1, 0]),
+    ],
+)
+def test_what_was_read_last_is_there_first(capacity, found):
+    assert hits_of([FIRST, [3, 2, 1, 0, *range(4, 10)]], capacity) == found
+
+
+def test_what_was_never_read_is_in_no_cache():
+    assert hits_of([FIRST, SECOND], 99.0) == []
+    assert hits_of([FIRST, SECOND], 0.0) == []
+    assert hits_of([FIRST], 1000.0) == []
+    # where all fits only what was read is there
+    assert hits_of([FIRST, [3, 4, 0, 9, *(1, 2, 5, 6, 7, 8)]], 1000.0) == [3, 0]
