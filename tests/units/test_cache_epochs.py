@@ -94,7 +94,7 @@ def test_a_last_batch_that_is_not_full_is_read_in_its_length():
     assert epoch.ahead.tolist() == [[0.0]] * 3
 
 
-# ------------------------------------------------------------------------------- the caches of these
+# ------------------------------------------------------------------------------------- their caches
 
 
 def hits_of(orders: list[list[int]], capacity: float, read: int = 4, size: int = 2) -> list[int]:

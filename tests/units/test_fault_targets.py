@@ -189,11 +189,10 @@ def test_drawn_faults_come_at_exponential_intervals_and_begin_again():
     scenario = faulty(CABLE, entry)
     faults = run_faults(scenario)
     assert [fault.what for fault in faults.planned] == ["leaf.0>spine.0"]
-    rng, begin = scenario.rng("faults", 1), 0.0
     for _ in range(2):
         (drawn,) = faults.draw_faults()
         rng, begin = scenario.rng("faults", 1), 0.0
-        for _, fault in zip(range(5), drawn, strict=False):
+        for fault in (next(drawn) for _ in range(5)):
             begin += rng.exponential(10.0)
             what = f"h000{rng.integers(3)}.ssd"
             lasts = rng.exponential(3.0)
@@ -231,9 +230,15 @@ def test_what_leaves_a_way_is_not_refused(faults):
     check_faults(faulty(*faults))
 
 
-def test_who_is_cut_off_is_named():
-    with pytest.raises(ScenarioError, match="leaf.0>h0001 cut off h0001"):
-        check_faults(faulty({"what": "leaf.0>h0001", "at": "1 s"}))
+def test_who_is_cut_off_is_named_and_by_which_of_the_faults():
+    """By the first three of four."""
+    cables = ["leaf.0>h0001", "leaf.1>spine.0", "leaf.1>spine.1", "leaf.0>spine.0"]
+    with pytest.raises(ScenarioError) as refused:
+        check_faults(faulty(*({"what": cable, "at": "1 s"} for cable in cables)))
+    assert f"{', '.join(cables[:3])} cut off h000" in refused.value.problems[0].value
+    with pytest.raises(ScenarioError) as refused:
+        check_faults(faulty({"what": "h0001.sdd", "at": "1 s", "for": "1 s"}))
+    assert "There are h0001.ssd" in (refused.value.problems[0].remedy or "")
 
 
 def test_faults_need_a_fluid_network_and_are_not_looked_at_without_any():
