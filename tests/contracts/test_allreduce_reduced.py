@@ -217,3 +217,11 @@ def test_what_takes_the_place_of_a_buffer_is_what_is_sent_on():
         1, [(step, [src], [dst], 0, 1, adds) for step, (src, dst, adds) in enumerate(sends)]
     )
     assert count_contributions(steps, 4).tolist() == [1, 2, 2, 3]
+
+
+def test_the_longest_chain_of_unequal_hosts_counts():
+    """Hosts of 1, 3 and 2 ranks below one switch: two hops to an HCA and two back, one level up and
+    one down."""
+    flows = sharp(1).flows(np.array([0, 1, 1, 1, 2, 2], np.int32), N)
+    assert flows is not None
+    assert flows.latency == pytest.approx(2 * (2 * A + X))

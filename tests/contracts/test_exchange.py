@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from simshuffle.errors import ScenarioError
 from simshuffle.job.scenario.scenario import load_scenario
@@ -20,6 +20,7 @@ from simshuffle.workload.exchange import (
     RankPlaces,
     Shards,
     ShardsContext,
+    TrainedExchange,
     initial_owner,
 )
 from simshuffle.workload.exchange.plan import shuffled_shards
@@ -662,3 +663,43 @@ def test_epochs_held_start_again_for_what_has_moved():
     owner = np.array([0, 0, 1, 1, 2, 2])
     assert plan.apply(owner).tolist() == [1, 0, 0, 1, 2, 2]
     assert owner.tolist() == [0, 0, 1, 1, 2, 2]
+
+
+@pytest.mark.parametrize(
+    ("exchange", "share", "fraction"),
+    [
+        ({"kind": "local_shuffle"}, 3 / 8, 0),
+        ({"kind": "local_shuffle", "source": "pfs"}, 0, 0),
+        ({"kind": "global_shuffle"}, 0, None),
+        ({"kind": "global_shuffle", "source": "ssd"}, 1, None),
+        # what was sent is removed after the epoch
+        ({"kind": "partial_local_shuffle", "exchange_fraction": 0.25}, 1.25 * 3 / 8, 0.25),
+        ({"kind": "importance_pair", "exchange_fraction": 1}, 2 * 3 / 8, 1),
+        ({"kind": "loader_shuffle", "order": "distributed_sampler"}, 0, None),
+    ],
+)
+def test_a_host_of_3_of_8_ranks_keeps_its_share_of_the_set(exchange, share, fraction):
+    made = TypeAdapter(TrainedExchange).validate_python(exchange)
+    assert made.stored_share(8, 3) == pytest.approx(share)
+    assert made.fraction == fraction
+
+
+@pytest.mark.parametrize(
+    ("schedule", "importances"),
+    [
+        ({}, 0),
+        ({"partner_rule": "random_pairs", "partner_lifetime": "epoch"}, 0),
+        ({"partner_rule": "importance_sorted", "partner_lifetime": "epoch"}, 1),
+        (
+            {"partner_rule": "importance_sorted", "partner_lifetime": "epoch"}
+            | {"partners_per_epoch": 2},
+            100,
+        ),
+        ({"partner_rule": "importance_sorted", "partner_lifetime": "iteration"}, 100),
+    ],
+)
+def test_importances_are_made_known_as_far_as_partners_need_them(schedule, importances):
+    """Of a rank of 100 samples: none, its own, or those of all its samples."""
+    made = partial(0.3).model_copy(update={"schedule": ExchangeSchedule(**schedule)})
+    assert made.gathered(100) == importances
+    assert made.needs_importance == (importances > 0)

@@ -1,5 +1,6 @@
 """The links that messages may take, by whatever routing."""
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -11,11 +12,16 @@ from simshuffle.fabric.routing import (
     Ecmp,
     Fabric,
     MinHop,
+    Minimal,
     RandomStatic,
     RoutingRule,
+    UpDown,
+    Valiant,
 )
 from simshuffle.fabric.routing.router import reachable_links
 from simshuffle.fabric.topology.cabling import FAR
+from tests.contracts.test_routing import ring_of_switches
+from tests.contracts.test_routings import dragonfly
 from tests.strategies import switch_tree
 
 RULES: dict[str, RoutingRule] = {
@@ -82,3 +88,37 @@ def test_routers_say_whether_their_routes_are_constant():
             changing.add(name)
         assert np.array_equal(router.without_history().routes(src, dst), routes), name
     assert changing == {"ecmp of four queue pairs", "adaptive"}
+
+
+def names_in_reach(graph: Any, rule: RoutingRule, ports: list[int]) -> set[str]:
+    fabric = Fabric(graph)
+    found = reachable_links(rule.router(fabric, 0), np.array(ports, np.int32))
+    return {fabric.links.names[link] for link in np.flatnonzero(found)}
+
+
+def test_routes_that_are_longer_than_needed_may_take_any_link_between_switches():
+    """On a ring of 7 with a root, a route has up to 5 links in place of 3; those of two hosts."""
+    ring = ring_of_switches(7)
+    between = {f"s{a}>s{(a + 1) % 7}" for a in range(7)} | {
+        f"s{(a + 1) % 7}>s{a}" for a in range(7)
+    }
+    hosts = {"h1>s1", "s1>h1", "h3>s3", "s3>h3"}
+    assert names_in_reach(ring, UpDown(roots=["s0"]), [1, 3]) == between | hosts
+    straight = {"s1>s2", "s2>s1", "s2>s3", "s3>s2"}
+    assert names_in_reach(ring, MinHop(), [1, 3]) == straight | hosts
+
+
+def test_among_groups_routes_have_one_hop_between_them_unless_messages_go_round():
+    """Of 5 groups of 2 switches, 0 and 4 are linked by the second and the first. Three links join
+    s0.0 and s4.1; to s0.1 in its own group there is one."""
+    graph = dragonfly(5, 2, 1)
+    chain = ["h0.0.0", "s0.0", "s0.1", "s4.0", "s4.1", "h4.1.0"]
+    straight = {f"{a}>{b}" for a, b in pairwise(chain)} | {f"{b}>{a}" for a, b in pairwise(chain)}
+    for rule in (Minimal(), Adaptive()):
+        assert names_in_reach(graph, rule, [0, 9]) == straight
+        own = {"h0.0.0>s0.0", "s0.0>h0.0.0", "s0.0>s0.1", "s0.1>s0.0", "h0.1.0>s0.1", "s0.1>h0.1.0"}
+        assert names_in_reach(graph, rule, [0, 1]) == own
+    fabric = Fabric(graph)
+    everywhere = {fabric.links.names[link] for link in fabric.switch_links}
+    for rule in (Valiant(), Adaptive(detours=True)):
+        assert names_in_reach(graph, rule, [0, 9]) == straight | everywhere

@@ -892,3 +892,19 @@ def test_parts_that_are_cut_off_are_named_with_their_first_nodes():
     add_linked(joined, "t", "a", "b")
     (problem,) = graph_problems(joined, "net")
     assert problem.value == "2 separate groups of switches"
+
+
+def test_the_usual_bandwidth_is_that_of_the_same_two_tiers():
+    """Of hosts, leaves, spines and cores: the cable from a host to a core is usual by itself, and
+    the slow one of three between leaf and spine is not."""
+    sketch = Sketch()
+    add_host(sketch, "h")
+    for name in ("leaf", "spine", "core"):
+        add_switch(sketch, name, name, 0.0)
+    cables = [("h", "leaf", 5.0), ("h", "core", 99.0), ("spine", "core", 7.0)]
+    cables += [("leaf", "spine", rate) for rate in (10.0, 4.0, 10.0)]
+    for a, b, rate in cables:
+        sketch.add_edge(a, b, bandwidth=rate, latency=0.0)
+    found = Cabling.from_graph(sketch)
+    assert found.bandwidth.tolist() == [5.0, 99.0, 10.0, 4.0, 10.0, 7.0]
+    assert found.usual_bandwidth.tolist() == [5.0, 99.0, 10.0, 10.0, 10.0, 7.0]
