@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from simshuffle.job.lowering import alltoalls as lowering
 from simshuffle.job.lowering.alltoalls import ALGORITHMS, Alltoalls
 from simshuffle.job.plan.resources import Resources
 from simshuffle.job.scenario.host_work import LARGE, SMALL
@@ -86,14 +87,17 @@ def test_bruck_fills_fresh_pages_where_the_buffer_is_large():
     assert law().seconds("bruck", n) == pytest.approx(8 * n / LARGE + 8 * n / SMALL + steps)
 
 
-def test_a_rank_waits_for_its_own_partner_and_for_no_other():
-    """Three ranks, the third behind a cable of 0.1 GB/s: 1000 B take 10 us more to and from it.
+@pytest.mark.parametrize("slow_host", ["h0000", "h0001", "h0002"])
+def test_a_rank_waits_for_its_own_partner_and_for_no_other(slow_host):
+    """Three ranks, the third behind a cable of 0.1 GB/s: 1000 B take 10 us more to and from it. It
+    does not matter which one of the ring is the third.
 
     Step one, to the next: rank 1 ends at 4 us, which has its message from rank 0; ranks 0 and 2 at
     14. Step two, to the one after: rank 0 sends at 14 to rank 2, which ends at 14 + 2 + 10 + 2."""
-    faults = {"h0002": 0.01}
-    slow = law(3, cluster__faults=faults).seconds("pairwise", 1000.0)
-    assert slow == pytest.approx(28 * US)
+    slow = law(3, cluster__faults={slow_host: 0.01})
+    assert slow.seconds("pairwise", 1000.0) == pytest.approx(28 * US)
+    # all at once, both messages to it and both from it share its cable
+    assert slow.parts("linear", 1000.0).links == pytest.approx(20 * US)
 
 
 def test_a_late_rank_delays_whom_it_sends_to_and_who_asks_it():
@@ -106,6 +110,21 @@ def test_a_late_rank_delays_whom_it_sends_to_and_who_asks_it():
     assert small_ends == pytest.approx(np.array([3.11, 11.1, 13.11, 3.11]) * US)
     large_ends = of._step(late, of._shift(1), 1e4, 1.0, 1.0)
     assert large_ends == pytest.approx(np.array([20.0, 20.0, 20.0, 10.0]) * US)
+
+
+@pytest.mark.parametrize("algorithm", ["linear", "pairwise"])
+def test_some_distances_stand_for_all(monkeypatch, algorithm):
+    """Of 7 distances on a switch that treats all alike, three or two say as much as seven."""
+    whole = law().parts(algorithm, 1e4)
+    for count in (3, 2):
+        monkeypatch.setattr(lowering, "MAX_SHIFTS", count)
+        sampled = law()
+        parts = sampled.parts(algorithm, 1e4)
+        assert (parts.seconds, parts.host, parts.links) == pytest.approx(
+            (whole.seconds, whole.host, whole.links)
+        )
+        # evenly spread, from the first to the last
+        assert sorted(sampled._shifts) == {3: [1, 4, 7], 2: [1, 7]}[count]
 
 
 def test_open_mpi_chooses_bruck_for_small_messages_of_twelve_ranks_or_more():

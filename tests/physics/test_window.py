@@ -17,8 +17,16 @@ from simshuffle.cli import main
 from simshuffle.job.plan.epochs import plan_epochs, sample_nbytes
 from simshuffle.job.plan.thinning import thin_scenario
 from simshuffle.job.scenario.workload import Loader
+from simshuffle.job.sim import simulate as simulating
 from simshuffle.job.sim.served import OmittedBatches
-from simshuffle.job.sim.simulate import NOT_ALIKE, TOO_DIFFERENT, ThinnedPlans, simulate
+from simshuffle.job.sim.simulate import (
+    IMPORTANCE_UNKNOWN,
+    LATE,
+    NOT_ALIKE,
+    TOO_DIFFERENT,
+    ThinnedPlans,
+    simulate,
+)
 from simshuffle.job.sim.steady import (
     FEWEST_BATCHES,
     MeanError,
@@ -73,6 +81,60 @@ def test_a_window_of_like_iterations_is_the_whole_epoch(rule, samples):
     for name in ("samples", "nbytes_staged", "nbytes_ssd_written"):
         values = (table.sources[name].to_numpy(float) for table in (window, whole))
         assert next(values) == pytest.approx(next(values), rel=1e-9), name
+
+
+@pytest.mark.parametrize(
+    ("exchange", "expected"),
+    [
+        # pairs of ranks exchange 60 of 600 samples each, of 100 kB: read, sent and written
+        (
+            "partial_local_shuffle:exchange_fraction=0.1,schedule.partner_rule=random_pairs",
+            {"samples_moved": 480, "nbytes_peer": 48e6, "nbytes_ssd_written": 48e6}
+            | {"nbytes_ssd": 528e6, "read_requests_ssd": 5280, "nbytes_staged": 480e6}
+            | {"read_requests_staged": 8},
+        ),
+        ("global_shuffle:source=pfs", {"nbytes_pfs": 480e6, "read_requests": 4800}
+         | {"file_opens": 4800}),
+        (
+            "global_shuffle:source=object_store",
+            {"nbytes_object_store": 480e6, "read_requests_object_store": 4800}
+            | {"object_store_usd": 4800 * 4e-7 + 0.48 * 0.09},
+        ),
+    ],
+)  # fmt: skip
+def test_the_sources_of_a_window_are_those_of_the_whole_epoch(exchange, expected):
+    """A few of 60 iterations, each of 80 samples; what is not named is 0. The second epoch stages
+    nothing."""
+    store = {"latency": "1 ms", "bandwidth": "10 GB/s", "request_rate": "1000 k/s"}
+    scenario = small(
+        workload__exchange=exchange, workload__dataset__num_samples=4800, epochs=2,
+        cluster__object_store={**store, "price_per_gigabyte": 0.09},
+    )  # fmt: skip
+    zero = ("samples_moved nbytes_peer nbytes_pfs nbytes_cached nbytes_ssd nbytes_memory "
+            "nbytes_object_store read_requests read_requests_ssd read_requests_object_store "
+            "file_opens nbytes_ssd_written nbytes_staged read_requests_staged "
+            "object_store_usd")  # fmt: skip
+    expected = dict.fromkeys(zero.split(), 0) | {"samples": 4800, "iterations": 60} | expected
+    for tolerance in (0.0, 0.01):
+        sources = simulate(scenario.model_copy(update={"time_tolerance": tolerance})).sources
+        assert ((sources["iterations_simulated"] == 60) == (tolerance == 0)).all()
+        first, second = sources[list(expected)].to_dict("records")
+        assert first == pytest.approx(expected, rel=1e-12)
+        later = {name: 0 for name in expected if name.endswith("_staged")}
+        assert second == pytest.approx(expected | later, rel=1e-12)
+
+
+def test_the_pass_that_measures_importance_reads_the_whole_set_in_a_window_too():
+    """4800 samples of 100 kB twice, and those that are sent, a tenth of them or less."""
+    exchange = "importance_exchange:exchange_fraction=0.1"
+    scenario = small(workload__exchange=exchange, workload__dataset__num_samples=4800)
+    for tolerance in (0.0, 0.01):
+        sources = simulate(scenario.model_copy(update={"time_tolerance": tolerance})).sources
+        row = sources.iloc[0]
+        assert 300 < row["samples_moved"] <= 480
+        assert row["read_requests_ssd"] == 9600 + row["samples_moved"]
+        assert row["nbytes_ssd"] == pytest.approx(960e6 + row["nbytes_ssd_written"], rel=1e-12)
+    assert row["iterations_simulated"] < row["iterations"] == 60
 
 
 def test_what_is_sent_is_counted_over_the_whole_epoch():
@@ -203,9 +265,9 @@ def test_the_interval_of_an_epoch_by_hand():
 
 
 def test_a_batch_that_may_take_longer_than_those_ahead_last_is_late():
-    """8 batches ahead last 8 s. First ones took 5 and 6 s; in 103 iterations 0.5 ln 103 = 2.3 s
-    more are to be expected, in 20 of them 1.5 s."""
-    seen = WindowSeconds(np.ones((12, 1)), np.zeros(12), np.array([5.0, 6.0]))
+    """8 batches ahead last 16 s. First ones took 10 and 12 s; in 103 iterations 1 ln 103 = 4.6 s
+    more are to be expected, in 20 of them 3 s."""
+    seen = WindowSeconds(np.full((12, 1), 2.0), np.zeros(12), np.array([10.0, 12.0]))
     assert fit_window(seen, 103, Loader(), 0.01).late
     assert not fit_window(seen, 103, Loader(), 0.01).suffices(0.01)
     assert not fit_window(seen, 20, Loader(), 0.01).late
@@ -552,6 +614,110 @@ def test_ten_times_the_samples_take_no_more_iterations():
         for count in (8_000, 80_000)
     ]
     assert counts[0] == counts[1] <= 24
+
+
+# ------------------------------------------------------------------------------- one after another
+
+
+def known(size: int = 0, **fields: object) -> SteadyWindow:
+    """A window that asks for one of ``size`` iterations next, if it does not suffice."""
+    return SteadyWindow(100, 12, **{"longer": size, **fields})
+
+
+def vague(size: int) -> SteadyWindow:
+    return known(size, mean_half_width=0.5)
+
+
+def scripted(monkeypatch, script, **values):
+    """The iterations of each window that is simulated of epochs of 100, which say what the script
+    has, one after the other; the shares done; and the timeline."""
+    sizes, shares, remaining = [], [], list(script)
+
+    def candidates(scenario, simulated, thinning, all_iterations):
+        sizes.append(simulated.iterations_done)
+        if not thinning.left_out:
+            return [SteadyWindow(all_iterations, all_iterations)]
+        return remaining.pop(0)
+
+    monkeypatch.setattr(simulating, "_candidate_windows", candidates)
+    first_epoch = values.pop("first_epoch", 1)
+    scenario = small(workload__dataset__num_samples=8000, **values).model_copy(update=WINDOW)
+    timeline = simulate(scenario, progress=shares.append, first_epoch=first_epoch)
+    assert not remaining
+    return sizes, shares, timeline
+
+
+@pytest.mark.parametrize(
+    ("script", "sizes"),
+    [
+        ([[known()]], [12]),
+        ([[vague(20)], [vague(30)], [known()]], [12, 20, 30]),
+        ([[vague(30), vague(20)], [known()]], [12, 20]),  # the shorter one of both may do
+        ([[vague(74)], [known()]], [12, 74]),
+        ([[vague(75)]], [12, 100]),  # three quarters are not worth a window
+        ([[known(40, mean_half_width=0.5, late=True)]], [12, 100]),
+    ],
+)
+def test_windows_grow_until_one_is_enough_or_all_is_no_longer(monkeypatch, script, sizes):
+    assert scripted(monkeypatch, script)[0] == sizes
+
+
+@pytest.mark.parametrize(("size", "sizes"), [(47, [12, 40, 47]), (48, [12, 40, 100])])
+def test_iterations_that_were_simulated_in_vain_count_too(monkeypatch, size, sizes):
+    """12 and 40 of 100: a window of the other 48 takes no less than all."""
+    longer = SteadyWindow(100, 40, mean_half_width=0.5, longer=size)
+    script = [[vague(40)], [longer], *([[known()]] if size == 47 else [])]
+    assert scripted(monkeypatch, script)[0] == sizes
+
+
+def test_an_epoch_begins_with_the_window_that_was_enough_before(monkeypatch):
+    """The shares done are those of two epochs as long as the present window. What windows took
+    in vain is not in the times."""
+    sizes, shares, timeline = scripted(
+        monkeypatch, [[vague(20)], [vague(30)], [known()], [known()]], epochs=2
+    )
+    assert sizes == [12, 20, 30, 30]
+    done = [(k, 2 * size) for size in (12, 20, 30) for k in range(1, size + 1)]
+    done += [(30 + k, 60) for k in range(1, 31)]
+    assert shares == pytest.approx([part / whole for part, whole in done])
+    spans = timeline.phases.groupby("epoch").agg({"start_s": "min", "end_s": "max"})
+    assert spans["start_s"].tolist() == [0.0, pytest.approx(spans["end_s"][1], rel=1e-9)]
+    sizes, shares, _ = scripted(monkeypatch, [[known()], [known()]], epochs=3, first_epoch=2)
+    assert sizes == [12, 12]
+    assert shares == pytest.approx([k / 24 for k in range(1, 25)])
+
+
+def test_two_warm_epochs_are_alike_in_what_must_be_simulated_whole(monkeypatch):
+    """The first one says nothing of the second one, which says it of the third one."""
+    late = [known(40, late=True)]
+    sizes, _, timeline = scripted(monkeypatch, [late, late], epochs=3)
+    assert sizes == [12, 100, 12, 100, 100]
+    assert timeline.sources["whole_because"].tolist() == [LATE] * 3
+    sizes, _, _ = scripted(monkeypatch, [late, [known()], [known()]], epochs=3)
+    assert sizes == [12, 100, 12, 12]
+
+
+def test_the_candidate_that_suffices_is_the_one_that_counts(monkeypatch):
+    better = known(first=4, last=8, half_width=0.25)
+    worse = known(20, first=3, last=9, mean_half_width=0.5)
+    for script in ([worse, better], [better, worse]):
+        _, _, timeline = scripted(monkeypatch, [script])
+        row = timeline.sources.iloc[0]
+        assert (row["steady_first"], row["steady_last"], row["half_width_s"]) == (4, 8, 0.25)
+
+
+@pytest.mark.parametrize(
+    ("fields", "because"),
+    [
+        ({"settled": False, "mean_half_width": 0.5}, NOT_ALIKE),
+        ({"mean_half_width": 0.0101}, TOO_DIFFERENT),
+        ({"mean_half_width": 0.01, "pass_known": False}, IMPORTANCE_UNKNOWN),
+    ],
+)
+def test_what_a_window_lacks_is_why_all_is_simulated(monkeypatch, fields, because):
+    sizes, _, timeline = scripted(monkeypatch, [[known(90, **fields)]])
+    assert sizes == [12, 100]
+    assert timeline.sources["whole_because"].tolist() == [because]
 
 
 # ------------------------------------------------------------------------------ compared with whole
