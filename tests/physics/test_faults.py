@@ -11,13 +11,19 @@ from typing import Any
 import networkx as nx
 import numpy as np
 import pytest
+import simpy
 
+from simshuffle.fabric.network.batch import TransferBatch, tasks
 from simshuffle.fabric.routing.detour import Detours
 from simshuffle.fabric.routing.fabric import Fabric
 from simshuffle.fabric.topology.graph import add_host, add_switch, connect, new_graph
+from simshuffle.job.plan.faults import RunFaults
 from simshuffle.job.plan.jobs import place_jobs
+from simshuffle.job.plan.resources import Resources
 from simshuffle.job.plan.wiring import wiring
 from simshuffle.job.scenario.scenario import Scenario
+from simshuffle.job.sim.clock import NetworkClock
+from simshuffle.job.sim.faults import ActiveFaults
 from simshuffle.job.sim.jobs import simulate_jobs
 from simshuffle.job.sim.recorder import Recorder
 from simshuffle.job.sim.simulate import simulate, simulate_epochs
@@ -283,6 +289,52 @@ def test_what_goes_round_a_failed_cable_shares_what_is_there():
     assert epoch_s(found, **values) == pytest.approx(expected, rel=1e-6)
 
 
+def test_a_longer_way_round_takes_its_latency_too():
+    """Four switches in a ring. From h0000 to h0001 it is one cable, and round the ring three: two
+    more, of 100 us and a switch of 7 us each. What does not cross the failed cable stays as it is,
+    and so do the links before the first cable and after the last one."""
+    ring = {"kind": "torus", "shape": [4], "link_bandwidth": "10 GB/s"}
+    ring |= {"cable_latency": "100 us", "switch_latency": "7 us"}
+    scenario = small(
+        cluster__topology=ring,
+        cluster__host__gpus=2,
+        world_size=8,
+        faults=[fault("s0>s1", 0, 1.0, reroute_after="2 s")],
+    )
+    resources = Resources(
+        scenario.cluster, 8, scenario.rng("placement"), every_cable=True, writes=False
+    )
+    clock = NetworkClock(simpy.Environment(), resources.network(scenario.network, accounts=8))
+    rows: list[dict[str, Any]] = []
+    ActiveFaults(RunFaults(scenario, resources), resources, clock, rows)
+    clock.env.run(until=2.9)
+    assert clock.detour is None
+    clock.env.run(until=3.1)
+    assert clock.detour is not None
+    # of rank 1 on h0000 to ranks 2 on h0001 and 7 on h0003, and back from rank 2
+    routes, latency = resources.message(np.array([1, 1, 2]), np.array([2, 7, 0]))
+    routes = np.array(routes)
+    batch = TransferBatch(tasks(3, work=1.0, delay=latency), routes.astype(np.int32))
+    posted = clock.detour(batch)
+    names = resources.links.names
+    ways = [[names[link] for link in route if link >= 0] for route in posted.routes]
+    old_ways = [[names[link] for link in route if link >= 0] for route in batch.routes]
+    assert ways[1] == old_ways[1]
+    cables = [[name for name in way if ">" in name] for way in ways]
+    assert cables[0] == ["h0000>s0", "s0>s3", "s3>s2", "s2>s1", "s1>h0001"]
+    assert cables[2] == ["h0001>s1", "s1>s2", "s2>s3", "s3>s0", "s0>h0000"]
+    for way, old_way in zip(ways, old_ways, strict=True):
+        devices = [name for name in way if ">" not in name]
+        assert devices == [name for name in old_way if ">" not in name]
+        assert (way[0], way[-1]) == (old_way[0], old_way[-1])
+    assert posted.tasks["delay"] - latency == pytest.approx([2 * 107e-6, 0, 2 * 107e-6])
+    assert batch.tasks["delay"].tolist() == latency.tolist()
+    assert rows == [
+        {"what": "s0>s1", "at_s": 1.0, "until_s": None, "rate": 0.0}
+        | {"links": 2, "gpus": 0, "rerouted": 0}
+    ]
+
+
 def test_a_detour_is_a_shortest_way_of_those_that_are_left():
     fabric = wiring(small(**across()).cluster).fabric
     rng = np.random.default_rng(1)
@@ -420,6 +472,20 @@ def test_faults_of_a_machine_that_several_jobs_share_are_of_each_as_it_stands_th
         expected = times * seconds(whole["b"], "forward")[rank]
         assert seconds(found["b"], "forward")[rank] == pytest.approx(expected, rel=1e-9)
     assert [(row["what"], row["gpus"]) for row in rows] == [("h0005.gpus", 1)]
+
+
+@pytest.mark.parametrize(("what", "slow"), [("h0003.gpu1", [3]), ("h0002.gpus", [0, 1])])
+def test_a_gpu_of_a_job_is_one_of_its_host(what, slow):
+    """Jobs of 3 and 4 ranks on hosts of two GPUs: the second one has h0002 and h0003."""
+    jobs: Any = {"a": {"world_size": 3}, "b": {"world_size": 4}}
+    names = {"a": "a", "b": "b"}
+    values: dict[str, Any] = {"jobs": jobs, "cluster__host__gpus": 2}
+    whole = dict(simulate_jobs(place_jobs(small(**values)), names))
+    found = dict(simulate_jobs(place_jobs(small(**values, faults=[fault(what, 0.5)])), names))
+    assert seconds(found["a"], "forward") == seconds(whole["a"], "forward")
+    for rank in range(4):
+        expected = (2 if rank in slow else 1) * seconds(whole["b"], "forward")[rank]
+        assert seconds(found["b"], "forward")[rank] == pytest.approx(expected, rel=1e-9)
 
 
 def test_faults_that_change_nothing_change_nothing():

@@ -22,6 +22,7 @@ from simshuffle.job.lowering.messages import (
 from simshuffle.job.lowering.reads import FILLED, read_chains
 from simshuffle.job.lowering.staging import staging_traffic
 from simshuffle.job.plan.epochs import Reads
+from simshuffle.job.plan.jobs import place_jobs, share_machine
 from simshuffle.job.plan.resources import Resources
 from simshuffle.job.scenario.model import StepTimes
 from simshuffle.spec.rng import lognormal_factor
@@ -223,6 +224,63 @@ def test_a_message_of_samples_from_ssd_and_memory_is_read_twice():
     assert edges(batch) == {(0, 6), (6, 2), (2, 4), (1, 7), (7, 3), (3, 5)}
 
 
+def test_the_second_message_of_an_iteration_may_be_the_one_that_is_read_twice():
+    """Rank 1 sends sample 1 from the SSD, then 2 from the SSD and 3 from memory; rank 0 what it has
+    in memory alone."""
+    plan = ExchangePlan(
+        sample=np.array([[0, 1], [2, 3], [5, 4]]),
+        target=np.array([[1, 0], [1, 0], [1, 0]]),
+        iteration=np.array([0, 0, 0]),
+        message=np.array([0, 1, 1]),
+    )
+    costs = costs_of(plan, np.array([[True, False], [True, False], [True, True]]))
+    first, second = messages_of(costs, 0, RESOURCES, reads_in_flight=1)
+    assert (first.mixed.tolist(), second.mixed.tolist()) == ([False] * 2, [False, True])
+    batch = lowered("none", costs).batch
+    # reads, works and wires of both messages, then the second reads of the last one
+    assert links(batch)[2:4] == [["h0000.memory"], ["h0001.ssd"]]
+    assert links(batch)[12:] == [[], ["h0001.memory"]]
+    assert batch.tasks["nbytes"][[2, 3, 12, 13]].tolist() == [200e3, 100e3, 0, 300e3]
+    assert batch.tasks["delay"][[2, 3]] == pytest.approx([0, SEEK])
+    assert batch.tasks["account"].tolist() == [*[0, 1] * 4, *[NONE] * 4, 0, 1]
+    chain = {(0, 4), (4, 8), (4, 2), (2, 12), (12, 6), (6, 10)}
+    assert edges(batch) == chain | {(begin + 1, end + 1) for begin, end in chain}
+
+
+def test_messages_of_a_job_have_accounts_and_pairs_of_their_own():
+    """Of 7 ranks, of which 4 are another job's: ranks 4, 5 and 6 send to the next of them. The ends
+    of works and of wires are noted from the tag 100 on, message by message."""
+    jobs = {"a": {"world_size": 4}, "b": {"world_size": 3}}
+    part = share_machine(place_jobs(small(jobs=jobs))).parts["b"]
+    plan = ExchangePlan(
+        sample=np.array([[0, 1, 2], [3, 4, 5]]),
+        target=np.array([[1, 2, 0], [2, 0, 1]]),
+        iteration=np.array([0, 0]),
+        message=np.array([0, 1]),
+    )
+    costs = costs_of(plan, np.zeros((2, 3), bool))
+    found = messages_of(costs, 0, part, reads_in_flight=1)
+    lowering = MessageLowering(part, schedule(barriers="none"), serial_pairs=True)
+    batch = lowering.graph(found, 5, [7, 8, 9], first_tag=100).batch
+    works, wires = batch.tasks[6:12], batch.tasks[12:]
+    assert works["account"].tolist() == [4, 5, 6] * 2
+    pairs = [(4, 5), (5, 6), (6, 4), (4, 6), (5, 4), (6, 5)]
+    assert wires["pair"].tolist() == [src * 7 + dst for src, dst in pairs]
+    assert works["tag"].tolist() == [100, 101, 102, 106, 107, 108]
+    assert wires["tag"].tolist() == [103, 104, 105, 109, 110, 111]
+    assert wires["group"].tolist() == [7, 8, 9] * 2
+    assert wires["group2"].tolist() == [8, 9, 7, 9, 7, 8]
+    # the first host of the job is the fifth of the machine
+    assert [part.links.names[link] for link in wires_of(batch)] == [
+        f"h{host:04d}>switch" for host in (4, 5, 6) * 2
+    ]
+
+
+def wires_of(batch: TransferBatch) -> list[int]:
+    """The first link of each of the last six transfers."""
+    return batch.routes[-6:, 0].tolist()
+
+
 def test_what_is_received_is_encoded_and_written():
     batch = StoreLowering(RESOURCES, costs_of(), in_memory=False).batch(0, 0, group=9, group2=4)
     assert links(batch) == [[], ["h0000.ssd"]]
@@ -329,6 +387,53 @@ def test_a_batch_from_the_ssd():
     assert (found.sums.nbytes["ssd"], found.sums.nbytes["memory"]) == (2.6e6, 400e3)
     two = chains("local_shuffle", threads=2).batch(0, 0, group=3)
     assert two.tasks["delay"][0] == pytest.approx(3 * SEEK)
+
+
+DRAWN = {
+    "workload__dataset__samples_per_file": 8,
+    "workload__dataset__samples_per_request": 4,
+    "cluster__object_store": {"latency": "3 ms", "latency_spread": 1e-9, "request_rate": "1 k/s"},
+    "cluster__parallel_file_system__latency": "2 ms",
+    "cluster__parallel_file_system__latency_spread": 1e-9,
+}
+
+
+@pytest.mark.parametrize(
+    ("source", "latency", "per_request"), [("pfs", 2e-3, 1 / 2), ("object_store", 3e-3, 1.0)]
+)
+@pytest.mark.parametrize(
+    ("threads", "seconds"),
+    [
+        # 6 and 10 samples in requests of 4: two and three, one after the other
+        (1, lambda latency: (2 * latency, 3 * latency)),
+        # two at once, and each thread decodes 4 ms before its next one
+        (2, lambda latency: (latency + 4e-3, 2 * (latency + 4e-3))),
+    ],
+)
+def test_requests_that_are_drawn_are_whole(source, latency, per_request, threads, seconds):
+    """They differ by a billionth. A file of 8 samples takes two requests, but half a file is open
+    for each; the requests of a batch are as many as its samples need, and last as long as whole
+    ones."""
+    exchange = f"global_shuffle:source={source}"
+    scenario = small(
+        world_size=2,
+        workload__exchange=exchange,
+        workload__loader={"workers": 2, "prefetch": 4, "threads": threads},
+        **DRAWN,
+    )
+    found = read_chains(
+        READS,
+        scenario.workload,
+        resources_of(scenario),
+        jitter=JITTER,
+        rng=np.random.default_rng(0),
+    )
+    for rank, samples in enumerate((6, 10)):
+        first = found.batch(rank, 0, group=3).tasks[0]
+        requests = samples / 4 * per_request
+        assert first["work"] == pytest.approx(requests * JITTER[0, rank])
+        expected = requests / seconds(latency)[rank]
+        assert first["cap"] == pytest.approx(expected, rel=2e-3)
 
 
 @pytest.mark.parametrize(("gpus", "in_flight", "rate"), [(1, 1, 1e3), (1, 2, 2e3), (2, 2, 4e3)])
@@ -470,6 +575,68 @@ def test_files_are_opened_on_the_way():
     assert traffic.links.capacity[count:] == pytest.approx([1e9, 1e9, 1e8, 1e7, 1e7])
     ends = [[link for link in route if link >= count] for route in traffic.batch.routes.tolist()]
     assert ends == [[count + 2, count + 3, count + 0], [count + 2, count + 4, count + 1]]
+
+
+SHARDS = np.array([1e6, 2e6, 3e6, 4e6, 5e6, 6e6])
+
+
+def staged_on_three_hosts(exchange: str, hcas: int, only: Any = None, **staging: Any) -> Any:
+    """Six ranks on hosts of two GPUs, with samples of 5 kB in files of eight."""
+    scenario = small(
+        **{**TWO_HCAS, "cluster__host__hcas": hcas, "cluster__topology__hcas_per_host": hcas},
+        world_size=6,
+        workload__exchange=exchange,
+        workload__staging=staging,
+        workload__dataset__num_samples=4200,
+        workload__dataset__samples_per_file=8,
+    )
+    return staging_traffic(scenario.workload, resources_of(scenario), SHARDS, only)
+
+
+@pytest.mark.parametrize(
+    ("hcas", "expected"), [(2, [1e6, 2e6, 3e6, 4e6, 5e6, 6e6]), (1, [3e6, 7e6, 11e6])]
+)
+def test_ranks_of_an_hca_have_one_flow_of_their_shards(hcas, expected):
+    """21 MB: 525 files of 40 kB, or one archive for each flow."""
+    traffic = staged_on_three_hosts("local_shuffle", hcas)
+    assert traffic.batch.tasks["work"].tolist() == expected
+    assert traffic.batch.tasks["tag"].tolist() == [*range(len(expected))]
+    assert (traffic.nbytes, traffic.read_requests) == (21e6, len(expected))
+    files = staged_on_three_hosts("local_shuffle", hcas, format="files")
+    assert files.read_requests == pytest.approx(525)
+
+
+@pytest.mark.parametrize(
+    ("only", "read"),
+    [(None, [21e6 / 2] * 6), ([1, 1, 0, 1, 0, 0], [21e6 / 2] * 2 + [0, 10.5e6, 0, 0])],
+)
+def test_each_host_reads_the_whole_set_over_its_hcas(only, read):
+    chosen = None if only is None else np.array(only, bool)
+    traffic = staged_on_three_hosts(
+        "global_shuffle:source=ssd", 2, chosen, broadcast=only is not None
+    )
+    assert traffic.batch.tasks["work"] == pytest.approx(read)
+    assert traffic.nbytes == pytest.approx(sum(read))
+
+
+def test_a_ring_of_three_hosts_passes_on_two_thirds_over_each_hca():
+    """Each host reads a third of 21 MB; each of two HCAs passes on half of 14 MB to the same HCA of
+    the next host. Latencies are those of the cables on the way, 40 us each."""
+    traffic = staged_on_three_hosts("global_shuffle:source=ssd", 2, broadcast=True)
+    work = traffic.batch.tasks["work"]
+    assert work[:6] == pytest.approx(7e6 / 2) and work[6:] == pytest.approx(14e6 / 2)
+    assert len(work) == 12 and traffic.nbytes == pytest.approx(21e6)
+    assert traffic.batch.tasks["delay"][6:] == pytest.approx(80e-6)
+    scenario = small(**TWO_HCAS, world_size=6)
+    names = resources_of(scenario).links.names
+    rows = [[link for link in route if link >= 0] for route in traffic.batch.routes[6:].tolist()]
+    for row, (host, hca) in zip(rows, [(h, k) for h in range(3) for k in range(2)], strict=True):
+        receiver = (host + 1) % 3
+        assert [names[row[0]], names[row[-2]]] == [
+            f"h{host:04d}>switch#{hca}",
+            f"switch>h{receiver:04d}#{hca}",
+        ]
+        assert row[-1] == len(names) + receiver
 
 
 def test_nothing_is_staged_that_is_read_from_the_pfs():

@@ -150,12 +150,15 @@ class Fabric:
         # number, the links of an arc lie side by side
         arc_of_link = src[links].astype(np.int64) * count + dst[links]
         order = np.argsort(arc_of_link, kind="stable")
-        self.switch_links = links[order].astype(np.int32)
         arc_keys = switches.arc_src.astype(np.int64) * count + switches.arc_dst
         first_link = np.searchsorted(arc_of_link[order], arc_keys, "left")
         end_link = np.searchsorted(arc_of_link[order], arc_keys, "right")
-        self._first_link_of_arc = first_link
+
+        # the arcs of a switch come in the order of their cables, not of their numbers
+        sorted_links = links[order].astype(np.int32)
+        self.switch_links = sorted_links[concatenate_ranges(first_link, end_link)]
         self.links_per_arc = end_link - first_link
+        self._first_link_of_arc = np.cumsum(self.links_per_arc) - self.links_per_arc
 
     def endpoints(self, node: str) -> list[int]:
         """List the ports of a host or storage system, ordered by their switch, then by
