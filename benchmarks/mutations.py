@@ -1,5 +1,6 @@
 """Mutants of a source: lines with one thing changed that may change a number, found by AST. Texts,
-figures, messages, types and the help of the command line are left alone."""
+figures, messages, types, the help of the command line, and what only fetches data into caches ahead
+are left alone."""
 
 import ast
 import hashlib
@@ -11,7 +12,7 @@ from itertools import pairwise
 TEXT_PATHS = re.compile(
     r"simshuffle/(cli|studies/presentation)/.*"
     r"|.*[/_](figures?|texts?|verb|says|wording|written|chart"
-    r"|canvas|paper|style|console|schema|errors|version|__main__)\.py"
+    r"|canvas|paper|style|ahead|console|schema|errors|version|__main__)\.py"
 )
 TEXT_TYPES = re.compile(r"((list|tuple|Iterator)\[)?str(, \.\.\.)?\]?( \| None)?")
 TEXT_NODES = ast.Raise | ast.Assert | ast.JoinedStr | ast.Import | ast.ImportFrom

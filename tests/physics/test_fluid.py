@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simshuffle.errors import SimulationError
-from simshuffle.fabric.network import Analytic, Flows, Fluid, Links
+from simshuffle.fabric.network import Analytic, Flows, Fluid, Links, Packet
 from simshuffle.fabric.network.analytic import isolated_makespan
 from simshuffle.fabric.network.batch import TransferBatch, pad_routes, tasks
 from simshuffle.fabric.network.fluid import FluidNetwork
@@ -165,6 +165,16 @@ def test_a_link_is_left_out_if_another_of_all_its_flows_is_tighter(seed):
     assert shortened == [[expected.index(k) for k in route if k in expected] for route in routes]
     assert (np.diff(table < 0, axis=1) >= 0).all()  # padded at the end
     assert table.shape[1] == max(1, *map(len, shortened))
+
+
+def test_no_model_changes_the_flows():
+    """Each takes 1 s of the link; the second waits for the first, and its start is ignored."""
+    links = Links([2.0], [0.0])
+    flows = Flows.from_lists([[0], [0], [0]], [2.0] * 3, [4.0, 9.0, 1.0], [[], [0], []])
+    for model in (Analytic(), Fluid(), Packet(mtu="2 B", port_buffer="2 B")):
+        assert model.finish_times(links, flows).finish == pytest.approx([5.0, 6.0, 2.0])
+        assert flows.start.tolist() == [4.0, 9.0, 1.0]
+        assert flows.earliest_post.tolist() == [4.0, 0.0, 1.0]
 
 
 def test_makespans_below_1_s_are_those_of_the_last_flow():

@@ -76,7 +76,18 @@ def test_accounts_count_from_when_a_transfer_is_ready():
     network.post(0.0, TransferBatch(records, pad_routes([[0]] * 3), *edges))
     run_to_end(network)
     assert network.finish.tolist() == [7.0, 10.5, 9.25]
+    assert len(FluidNetwork([1.0], accounts=1).accounts) == 1
     assert network.accounts.tolist() == [5.25, 0.0, 3.5]
+
+
+def test_slices_end_before_the_horizon_and_all_events_up_to_it_are_run(monkeypatch):
+    monkeypatch.setattr("simshuffle.fabric.network.fluid.SLICE", 1)
+    network = FluidNetwork([1.0], tags=4)
+    assert network.posted_slots.tolist() == []
+    network.post(0.0, batch([[]] * 4, delay=[1.0, 2.0, 3.0, 4.0], tag=np.arange(4)))
+    assert network.advance(3.0) == (4.0, [])
+    assert (network.alive, network.now) == (1, 3.0)
+    assert network.advance(math.inf) == (math.inf, [])
 
 
 def test_a_batch_loses_the_transfers_left_out_and_their_edges():

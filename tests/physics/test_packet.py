@@ -693,6 +693,7 @@ def test_all_pairs_of_many_links_are_seen():
 
 def test_a_link_that_follows_itself_is_a_circle():
     assert ChannelDependencies(links_of(3)).add_routes(np.array([[0, 1, 1, 2]], np.int32)) == [1]
+    assert ChannelDependencies(links_of(3)).add_routes(np.array([[2, 0, 0, -1]], np.int32)) == [0]
 
 
 # ----------------------------------------------------------------------------------- beside a clock
@@ -749,6 +750,27 @@ def test_advance_stops_at_the_horizon_and_at_the_first_end():
         math.inf,
         [(second, pytest.approx(2e-6 + 2 * SLOT, rel=EXACT))],
     )
+
+
+def test_statistics_stay_what_they_were():
+    links, route = star(2)
+    network = PacketNetwork(links, mtu=MTU, port_buffer=MTU)
+    table = np.array([route(0, 1)], np.int32)
+    network.inject(0.0, table, [2.0 * MTU])
+    drain(network)
+    first = network.statistics()
+    network.inject(1.0, table, [3.0 * MTU])
+    drain(network)
+    later = network.statistics()
+    # one packet of room: the second begins when the credit of the first is back, after 1 us on the
+    # way there, a slot, and 1 us on the way back; twice for three packets
+    for found, count in ((first, 1), (later, 1 + 2)):
+        packets = count + (2 if found is later else 1)
+        assert found.packets.tolist() == [packets, 0, 0, packets]
+        assert found.nbytes.tolist() == [packets * MTU, 0, 0, packets * MTU]
+        assert found.busy == pytest.approx([packets * SLOT, 0, 0, packets * SLOT], rel=EXACT)
+        assert found.blocked == pytest.approx([count * 2e-6, 0, 0, 0], rel=EXACT)
+        assert found.peak_buffer.tolist() == [MTU, 0, 0, 0]
 
 
 def test_a_pair_key_puts_messages_into_one_queue():
@@ -856,21 +878,23 @@ def test_a_network_refuses_a_link_that_is_too_slow(capacity, latency):
 @pytest.mark.parametrize(
     ("nbytes", "start", "latency", "factor"),
     [
-        # seconds of the bytes over links of 1 and 2 B/s, of the round trips of a packet of 1000 B
-        # at a time over each of the two, and the start: up to 2**17 s with the finest tick
-        (0.0, 2.0**17, 0.0, 1),
-        (0.0, 2.0**17 + 1, 0.0, 2),
-        (87_000.0, 0.0, 0.0, 1),  # 130,500
-        (88_000.0, 0.0, 0.0, 2),  # 132,000
-        (175_000.0, 0.0, 0.0, 4),  # 262,500
-        (1000.0, 0.0, 10_500.0, 1),  # 1,500 + 2 * 2 * 3 * 10,500 = 127,500
-        (1000.0, 0.0, 11_000.0, 2),  # 133,500
-        (1000.0, 2.0**17, 11_000.0, 4),  # 264,572
+        # The first flow of 0 to 175 kB takes 1.5 s per kB over links of 1 and 2 B/s, the second of
+        # 400 B takes 200 s over the second link. Each packet of 1000 B, and two more for each flow,
+        # need a round trip of each link: 2 * 2.4 for the second flow, 2 * 2 * 3 for one of 1000 B.
+        # That and the latest start are up to 2**17 = 131,072 s with the finest tick.
+        (0.0, 2.0**17 - 200, 0.0, 1),
+        (0.0, 2.0**17 - 199, 0.0, 2),
+        (87_000.0, 0.0, 0.0, 1),  # 130,500 + 200
+        (88_000.0, 0.0, 0.0, 2),  # 132,000 + 200
+        (175_000.0, 0.0, 0.0, 4),  # 262,500 + 200
+        (1000.0, 0.0, 7_700.0, 1),  # 1,500 + 200 + (12 + 4.8) * 7,700 = 131,060
+        (1000.0, 0.0, 7_710.0, 2),  # 131,228
+        (1000.0, 2.0**17, 7_800.0, 4),  # 131,072 + 132,740, more than 2**18
     ],
 )
 def test_the_tick_is_as_fine_as_the_longest_possible_run_lets_it_be(nbytes, start, latency, factor):
     links = Links([1.0, 2.0, 1e-9], [latency, latency, 1.0])
-    flows = Flows.from_lists([[0, 1]], [nbytes], [start])
+    flows = Flows.from_lists([[0, 1], [1]], [nbytes, 400.0], [start, 0.0])
     assert _choose_tick(links, flows, 1000.0) == factor * TICK
 
 

@@ -321,6 +321,9 @@ def test_no_answer_for_what_is_not_a_plain_problem():
         finish_times(links, Flows.from_lists(np.full((20, 2), len(links), np.int32), np.ones(20)))
         is None
     )
+    assert (
+        finish_times(links, Flows.from_lists(np.full((20, 2), -2, np.int32), np.ones(20))) is None
+    )
     assert finish_times(links, Flows.from_lists([], [])) is None
 
 
