@@ -8,9 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from simshuffle.errors import InputError
 from simshuffle.job.reliability import Bursty, Exponential, Trace
 from simshuffle.job.reliability.daly import daly, share, young
+from simshuffle.job.reliability.faults import Faults
 from simshuffle.job.reliability.fit import fit_process, lemon_share, worst_share
+from simshuffle.job.reliability.processes import Repair, replay_trace
 from simshuffle.job.reliability.trace import FaultTrace
 
 DAY = 86_400.0
@@ -104,6 +107,148 @@ def test_a_fit_of_few_faults_takes_chance_for_no_lemons():
     assert lemon_share(400, 313, 20, worst_share(400, 313, 20, 0.3)) == pytest.approx(0.3, abs=0.01)
 
 
+HOSTS_BY_FAULT = [3] * 6 + [7] * 4 + [0, 0, 1, 1, 2, 4, 5, 6, 8, 9]
+
+
+def recorded(repair_seconds, length=2000.0):
+    """Return 20 faults of 10 hosts: gaps of 10 s and 30 s in turn, then one of 300 s."""
+    starts = np.cumsum([0.0, *[10.0, 30.0] * 9, 300.0])
+    ends = np.minimum(starts + repair_seconds, length)
+    causes = np.array([0] * 12 + [1] * 8)
+    faults = Faults(np.array(HOSTS_BY_FAULT), starts, ends, causes, ("gpu", "nic"))
+    return FaultTrace(faults, 10, length, 0, "")
+
+
+def test_statistics_of_a_trace_by_hand():
+    """18 repairs of 4 s, one of 42 s; the last fault lasts to the end of the trace."""
+    trace = recorded(np.array([4.0] * 18 + [42.0, 9999.0]))
+    fit = fit_process(trace, worst=0.2)
+    assert (fit.faults, fit.hosts, fit.mean_between) == (20, 10, 10 * 2000.0 / 20)
+    # gaps sum up to 9 x 40 + 300 = 660, squares to 9 x (100 + 900) + 90,000 = 99,000
+    expected_variation = math.sqrt(19 * 99_000 / 660**2 - 1)
+    assert fit.variation == pytest.approx(expected_variation)
+    assert fit.process.variation == pytest.approx(expected_variation)
+    # (18 x 4 + 42) / 19 = 6
+    assert (fit.repair_mean, fit.repair_median) == (6.0, 4.0)
+    assert (fit.process.repair.mean, fit.process.repair.median) == (6.0, 4.0)
+    assert fit.process.causes == {"gpu": 12.0, "nic": 8.0}
+    assert fit.process.mean_between == 1000.0
+    # hosts 3 and 7 of ten have 6 + 4 of 20 faults: more than two of ten alike have
+    assert fit.worst_faults == 0.5 and 0.2 < fit.by_chance < 0.5
+    assert fit.process.lemons.hosts == 0.2 and fit.process.lemons.faults > 0.25
+    assert fit_process(trace).worst_faults == 6 / 20  # one host at least
+
+
+def test_long_gaps_are_unrecorded_time_and_short_ones_no_less_than_chance():
+    trace = recorded(np.full(20, 4.0))
+    fit = fit_process(trace, longest_gap=30.0)
+    assert fit.variation == pytest.approx(10.0 / 20.0)  # 10 s and 30 s in turn
+    assert fit.process.variation == 1.0
+    # no gap at all, and no time between any
+    assert fit_process(trace, longest_gap=1.0).variation == 1.0
+    zeros = np.zeros(20, int)
+    at_once = Faults(zeros, zeros.astype(float), np.ones(20), zeros, ("gpu",))
+    together = fit_process(FaultTrace(at_once, 1, 10.0, 0, ""))
+    assert (together.variation, together.worst_faults) == (1.0, 1.0)
+    assert together.process.lemons is None  # a single host is no lemon
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [
+        ([0.5] * 20, (0.5, 0.5)),  # a median of less than 1 s, but not above the mean
+        ([0.5] * 16 + [13.0] * 4, (3.0, 1.0)),  # (16 x 0.5 + 4 x 13) / 20 = 3
+        # none has ended at 2000 s. Starts are 40 k and 40 k + 10 for k = 0 .. 8, 360, 660:
+        # in the mean (9 x 330 + 360 + 660) / 20 = 199.5, in the middle 185: a median of 1815 s
+        # is above the mean
+        ([9999.0] * 20, (2000 - 199.5, 2000 - 199.5)),
+    ],
+)
+def test_repairs_of_a_fit(seconds, expected):
+    fit = fit_process(recorded(np.array(seconds)))
+    assert fit.process.repair.mean == pytest.approx(expected[0])
+    assert fit.process.repair.median == pytest.approx(expected[1])
+
+
+def test_a_fit_needs_twenty_faults():
+    trace = recorded(np.full(20, 4.0))
+    faults = trace.faults
+    columns = (faults.host[1:], faults.start_s[1:], faults.end_s[1:], faults.cause[1:])
+    with pytest.raises(InputError, match="at least 20 faults"):
+        fit_process(FaultTrace(Faults(*columns, faults.causes), 10, 2000.0, 0, ""))
+
+
+@pytest.mark.parametrize(
+    ("hosts", "faults", "num_worst", "lemons", "expected", "error"),
+    [
+        # both faults on one host with 0.8^2 + 0.2^2 = 0.68, else one each
+        (2, 2, 1, 0.8, 0.5 + 0.5 * 0.68, 0.5 * math.sqrt(0.68 * 0.32 / 400)),
+        # 0.8^2 + 2 x 0.1^2 = 0.66
+        (3, 2, 1, 0.8, 0.5 + 0.5 * 0.66, 0.5 * math.sqrt(0.66 * 0.34 / 400)),
+        # on three hosts of 0.4, 0.4, 0.1, 0.1 with 6 x (2 x 0.016 + 2 x 0.004) = 0.24
+        (4, 3, 2, 0.8, 1 - 0.24 / 3, math.sqrt(0.24 * 0.76 / 400) / 3),
+    ],
+)
+def test_the_worst_hosts_have_their_share(hosts, faults, num_worst, lemons, expected, error):
+    share = worst_share(hosts, faults, num_worst, lemons)
+    assert share == pytest.approx(expected, abs=3 * error)
+    assert lemon_share(hosts, faults, num_worst, share) == pytest.approx(lemons, abs=0.02)
+    by_chance = worst_share(hosts, faults, num_worst, num_worst / hosts)
+    assert lemon_share(hosts, faults, num_worst, by_chance) == num_worst / hosts
+
+
+def test_a_trace_goes_round_from_any_moment():
+    """Faults at 1 d and 9 d of 10 d, seen from 8 d on: at 1 d and, a round later, at 3 d."""
+    hosts, starts = np.array([0, 1]), np.array([1.0, 9.0])
+    faults = Faults(hosts, starts, starts + 3.0, np.array([1, 0]), ("gpu", "nic"))
+    trace = FaultTrace(faults, 3, 10.0, 0, "")
+    names = np.array([5, 6, -1])
+    host, start, end, cause = replay_trace(trace, names, 8.0, 10.0)
+    assert (host.tolist(), cause.tolist()) == ([6, 5], [0, 1])
+    assert (start.tolist(), end.tolist()) == ([1.0, 3.0], [4.0, 6.0])
+    # what starts at time 0 is in, what starts at the horizon is not
+    assert replay_trace(trace, names, 9.0, 2.0)[1].tolist() == [0.0]
+    assert replay_trace(trace, names, 1.0, 10.0)[1].tolist() == [0.0, 8.0]
+    # a host of the trace that stands for none here
+    assert replay_trace(trace, np.array([-1, 0, 1]), 0.0, 30.0)[0].tolist() == [0] * 3
+    assert replay_trace(trace, names, 0.0, 30.0)[1].tolist() == [1, 9, 11, 19, 21, 29]
+
+
+def test_copies_of_a_trace_begin_at_other_moments(tmp_path):
+    path = tmp_path / "faults.csv"
+    path.write_text("host,start,end,class\na,1 d,2 d,gpu\nb,3 d,3.5 d,nic\n")
+    plain = {"kind": "trace", "path": str(path), "hosts": 4, "length": "10 d"}
+    trace = Trace(**plain)
+    # 6 hosts of 4 for 5 d of 10 d: 2 x 6 / 4 x 5 / 10 = 1.5
+    assert trace.expected_faults(6, 5 * DAY) == pytest.approx(1.5)
+    both = drawn(trace, 8, 10)
+    first, second = both.start_s[both.host < 4], both.start_s[both.host >= 4]
+    assert first.tolist() == [DAY, 3 * DAY] and len(second) == 2
+    assert not set(first) & set(second)
+    shifted = drawn(Trace(**plain, shift=True), 4, 10)
+    assert len(shifted) == 2 and not set(first) & set(shifted.start_s)
+    # of a copy that is not full, hosts are drawn, and all have numbers of this machine
+    seen = {host for seed in range(30) for host in drawn(trace, 6, 10, seed).host.tolist()}
+    assert seen == {0, 1, 4, 5}
+
+
+def test_a_median_as_long_as_the_mean_is_fixed():
+    assert Repair(mean="2 h", median="2 h").draw(np.random.default_rng(0), 3).tolist() == [7200] * 3
+    with pytest.raises(ValueError, match="not be longer"):
+        Repair(mean="2 h", median="3 h")
+
+
+def test_single_hosts_are_no_lemons_and_of_two_one_is():
+    process = bursty(lemons={"hosts": 0.9, "faults": 0.8})
+    assert set(drawn(process, 1, 100_000).host) == {0}
+    # of two hosts one is a lemon, though 0.9 x 2 is rounded to two: 0.8 of 890 faults
+    counts = np.bincount(drawn(process, 2, 100_000).host, minlength=2)
+    assert counts.max() / counts.sum() == pytest.approx(0.8, abs=0.04)
+    # of ten hosts nine: each has 0.8 / 9 of 4,460, the other 0.2
+    counts = np.bincount(drawn(process, 10, 100_000).host, minlength=10)
+    assert counts.max() / counts.sum() == pytest.approx(0.2, abs=0.02)
+
+
 def test_a_trace_is_replayed_and_scaled(tmp_path):
     path = tmp_path / "faults.csv"
     path.write_text("host,start,end,class\na,1 d,2 d,gpu\nb,3 d,3.5 d,nic\n")
@@ -130,6 +275,12 @@ def test_dalys_period_is_the_best_of_the_exact_share():
         # higher order: within 1 % up to saves of a sixth of the time between failures
         assert daly(save, between) == pytest.approx(best, rel=0.01)
     assert daly(10.0, 3.0) == 3.0
+    # from twice the time between failures on: just below, x is 1, and the formula says
+    # sqrt(4) M (1 + 1/3 + 1/9) - 2 M = 8/9 M
+    assert daly(6.0, 3.0) == 3.0
+    assert daly(6.0 - 1e-9, 3.0) == pytest.approx(8 / 3)
+    # nothing is of use where period, save and restart are over 700 times between failures
+    assert share(999.0, 1.0, 401.0, 2.0) == 0.0 < share(999.0, 1.0, 399.0, 2.0)
     assert share(1e6, 1.0, 1.0, 100.0) == 0.0
 
 

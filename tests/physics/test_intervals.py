@@ -9,25 +9,40 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from simshuffle.errors import InputError
-from simshuffle.job.plan.bounds import bounds
+from simshuffle.job.plan.bounds import Bounds, Compute, bounds
+from simshuffle.job.plan.exchange_bound import ExchangeBound
+from simshuffle.job.plan.reading_bounds import OPENS, PFS
+from simshuffle.job.scenario.calibrated import Calibrated
 from simshuffle.job.uncertainty import interval
 from simshuffle.job.uncertainty.inputs import (
     ESTIMATE,
     MEASURED,
     SHEET,
     Input,
+    _dimension,
+    _source,
+    calibrated_range,
     default_ranges,
     inputs,
+    keys_of,
     kind_of,
+    scale_inputs,
 )
 from simshuffle.job.uncertainty.interval import (
+    Interval,
     estimate_intervals,
     find_order_flip,
     loop_of,
     rank_influences,
 )
 from simshuffle.job.uncertainty.interval import perturbed_epoch as epoch_of
-from simshuffle.job.uncertainty.report import interval_facts, ranges_of
+from simshuffle.job.uncertainty.report import (
+    interval_facts,
+    interval_request,
+    measured_by,
+    ranges_of,
+    repeat_options,
+)
 from simshuffle.job.uncertainty.residuals import Residuals
 from simshuffle.spec.units import Dimension
 from tests.small import small
@@ -42,6 +57,7 @@ ALONE = {
     }
 }
 FORWARD = "workload.model.accelerators.v100-sxm2-16gb.forward"
+BACKWARD = FORWARD.replace("forward", "backward")
 
 
 def epoch(scenario, model):
@@ -234,3 +250,255 @@ def test_inputs_that_move_the_epoch_by_a_few_per_cent_are_drawn():
         )
     ]
     assert "workload.dataset.decode" in keys
+
+
+def test_the_range_of_a_calibration_holds_its_value():
+    def range_of(low, high):
+        return calibrated_range(low, high, 1e-3, Dimension.SECONDS)
+
+    assert range_of("0.5 ms", "2 ms") == pytest.approx((0.5, 2.0))
+    assert range_of("1.5 ms", "3 ms") == pytest.approx((1.0, 3.0))
+    assert range_of("0.1 ms", "0.5 ms") == pytest.approx((0.1, 1.0))
+    for low in ("0 s", None, "1 GB/s", {"points": {1: "1 ms"}}):
+        assert range_of(low, "2 ms") is None
+
+
+def test_a_given_range_counts_before_that_of_a_calibration():
+    calibrated = [
+        Calibrated(key=FORWARD, value="1 ms", low="0.8 ms", high="1.6 ms"),
+        Calibrated(key=BACKWARD, value="2 ms", low="1 ms", high="3 ms"),
+    ]
+    scenario = small(**ALONE).model_copy(update={"calibrated": calibrated})
+    found = {each.key: each for each in inputs(scenario, {FORWARD: (1e-3, 4e-3)})}
+    forward, back = found[FORWARD], found[BACKWARD]
+    assert (forward.kind, forward.low, forward.high) == ("given", 1.0, pytest.approx(4.0))
+    assert (back.kind, back.low, back.high) == ("calibrated", 0.5, 1.5)
+    assert (forward.value, back.value, back.dimension) == (1e-3, 2e-3, Dimension.SECONDS)
+    # what was measured has no range without either
+    assert FORWARD not in {each.key for each in inputs(small(**ALONE), {})}
+    # both ends of a given range may be the value itself, and 0 may not
+    assert inputs(scenario, {FORWARD: (1e-3, 1e-3)})
+    with pytest.raises(InputError, match="be above 0"):
+        inputs(scenario, {FORWARD: (0.0, 2e-3)})
+
+
+def test_numbers_of_accelerators_that_no_host_has_are_left_out():
+    model = ALONE["workload__model"]
+    times = {"forward": "1 ms", "backward": "2 ms"}
+    both = {"accelerators": {**model["accelerators"], "other": times}}
+    keys = keys_of(small(workload__model={**model, **both}))
+    assert FORWARD in keys and FORWARD.replace("v100-sxm2-16gb", "other") not in keys
+    # sizes, shares and counts are choices, and zeros are nothing
+    assert "cluster.parallel_file_system.open_rate" in keys
+    assert "cluster.topology.link_bandwidth" in keys
+    assert not {"workload.model.gradient_size", "workload.local_batch_size"} & keys
+    assert "cluster.topology.cable_latency" not in keys
+
+
+def test_a_curve_is_known_at_its_last_point_and_scaled_at_all():
+    points = {"points": {1: "2 k/s", 4: "12 k/s", 64: "40 k/s"}}
+    scenario = small(**ALONE, cluster__ssd__iops=points)
+    key = "cluster.ssd.iops"
+    (curve,) = [each for each in inputs(scenario, {key: (2e4, 6e4)}) if each.key == key]
+    assert (curve.low, curve.high, curve.value) == (0.5, 1.5, 4e4)
+    assert curve.dimension is Dimension.FREQUENCY
+    iops = scale_inputs(scenario, {key: 3.0, FORWARD: 2.0}).cluster.ssd.iops
+    assert iops.y == (6e3, 36e3, 12e4) and iops.x == (1, 4, 64)
+    assert scenario.cluster.ssd.iops.y == (2e3, 12e3, 4e4)
+
+
+@pytest.mark.parametrize(
+    ("written", "dimension"),
+    [
+        ("5 ms", Dimension.SECONDS),
+        ("2 GB/s", Dimension.BANDWIDTH),
+        ("3 k/s", Dimension.FREQUENCY),
+        ({"points": {"1 B": "2 GB/s", "4 B": "1 s"}}, Dimension.BANDWIDTH),
+        ({"1 B": "3 k/s"}, Dimension.FREQUENCY),
+        ("3 MB", None),
+        ({}, None),
+        (3.0, None),
+        (None, None),
+    ],
+)
+def test_the_unit_of_a_number_says_what_it_is(written, dimension):
+    assert _dimension(written) is dimension
+
+
+def test_the_longest_beginning_of_a_key_names_its_source():
+    sources = {"read": "a", "read.small": "b"}
+    assert _source("cluster.ssd.read.small", "cluster.ssd", sources) == "b"
+    assert _source("cluster.ssd.read.large.one", "cluster.ssd", sources) == "a"
+    assert _source("cluster.ssd.iops", "cluster.ssd", sources) == ""
+    assert _source("cluster.ssd.iops", "cluster.ssd", "all") == "all"
+
+
+def nominal(**resources):
+    """Return bounds whose parts are powers of two: any sum of them is of one choice of parts."""
+    exchange = ExchangeBound(work=1.0, waiting=2.0, barriers=4.0, wire=8.0, hidden=0.5)
+    return Bounds(
+        iterations=3,
+        passes=Compute(given=16.0, hooks=32.0, jitter=64.0, slowed=4096.0),
+        allreduce=128.0,
+        exchange=exchange,
+        importance=256.0,
+        first_batch=512.0,
+        last_batch=100.0,
+        resources={"decode": 1.0, **resources},
+    )
+
+
+@pytest.mark.parametrize(
+    ("errors", "added"),
+    [
+        ({}, 0.0),
+        ({"step": 2.0}, 16 + 32 + 64 + 128 + 256),
+        ({"messages": 2.0}, 1 + 2 + 4 + 8),
+        ({"files": 2.0}, 512),
+        ({"divided": 2.0, "bandwidth": 2.0}, 0.0),
+    ],
+)
+def test_each_part_of_the_loop_has_the_error_of_its_law(errors, added):
+    # the loop: all but the last batch, without the half second that is hidden
+    assert epoch_of(nominal(), errors, "step") == 1023.0 - 0.5 + added
+    if "step" in errors:
+        assert epoch_of(nominal(), errors, "divided") == 1022.5
+        assert epoch_of(nominal(), {"divided": 2.0}, "divided") == 1022.5 + added
+
+
+@pytest.mark.parametrize(
+    ("resource", "law"),
+    [
+        (OPENS, "files"),
+        (PFS, "bandwidth"),
+        ("decode", "step"),
+    ],
+)
+def test_a_resource_has_the_error_of_its_law(resource, law):
+    slow = nominal(**{resource: 5000.0})
+    last_batch = 100.0 * (2 if law == "step" else 1)
+    assert epoch_of(slow, {law: 2.0}, "step") == 10_000.0 + last_batch
+    others = dict.fromkeys({"files", "bandwidth", "messages"} - {law}, 1.5)
+    assert epoch_of(slow, others, "step") == 5100.0
+
+
+def given(key, low, high):
+    return Input(key, "given", low, high, 1e-3, Dimension.SECONDS)
+
+
+def test_influence_is_a_share_of_the_variance_and_a_measured_input_takes_it_away():
+    """The epoch is in proportion to forward + backward, of 1 ms and 2 ms: of ranges as wide, each
+    moves it by 1/3 and 2/3 of that, so the variances are as 1 to 4."""
+    scenario = small(**ALONE)
+    parts = {"inputs": (np.exp(-1), np.exp(1)), "model": (np.exp(-2), np.exp(2)), "chance": (1, 1)}
+    drawn = [given(FORWARD, 0.98, 1.02), given("no.such", 0.5, 2), given(BACKWARD, 0.98, 1.02)]
+    back, forward = rank_influences(scenario, Interval(1.0, 0.5, 2.0, parts), drawn)
+    assert (back.input.key, forward.input.key) == (BACKWARD, FORWARD)
+    for found, share in ((back, 0.8), (forward, 0.2)):
+        assert found.total == pytest.approx(share, abs=0.04)
+        assert found.first == pytest.approx(share, abs=0.08)
+        # the inputs have 1 of 1 + 4 parts of the variance
+        assert found.width == pytest.approx((1 - found.total / 5) ** 0.5)
+    # one input alone has all of it, and where nothing is uncertain no width goes
+    (alone,) = rank_influences(scenario, Interval(1.0, 0.5, 2.0, parts), drawn[:2])
+    assert (alone.first, alone.total) == (1.0, 1.0)
+    assert alone.width == pytest.approx(0.8**0.5)
+    sure = dict.fromkeys(parts, (1.0, 1.0))
+    (alone,) = rank_influences(scenario, Interval(1.0, 1.0, 1.0, sure), drawn[:1])
+    assert alone.width == 1.0
+    assert rank_influences(scenario, Interval(1.0, 0.5, 2.0, parts), drawn[1:2]) == []
+
+
+def test_the_input_that_must_move_least_flips_an_order():
+    """30 ms of compute a batch. One worker needs 25 ms: at 1.2 times that it binds, while passes
+    must take less than 25 ms, a forward pass half its time or less."""
+    values = {**ALONE, "workload__dataset__decode": "2.4 ms"}
+    one, two = (small(**values, workload__loader={"workers": n, "prefetch": 4}) for n in (1, 2))
+    seconds = bounds(one).epoch
+    assert bounds(two).epoch == seconds
+    runs = ((one, 0.999 * seconds), (two, seconds))
+    forward, decode = given(FORWARD, 0.5, 2.0), given(DECODE, 0.5, 2.0)
+    only_forward, factor = find_order_flip(*runs, [forward])
+    assert only_forward is forward and 0.2 < factor < 0.6
+    for drawn in ([forward, decode], [decode, forward], [given("no.such", 1, 1)] * 9 + [decode]):
+        moved, factor = find_order_flip(*runs, drawn)
+        assert moved is decode and 1.1 < factor < 1.4
+    # ten inputs are looked at
+    idle = given("workload.dataset.encode", 0.5, 2.0)
+    assert find_order_flip(*runs, [idle] * 10 + [decode]) is None
+    assert find_order_flip(*runs, [idle] * 9 + [decode]) is not None
+    # a second run that is faster as it is
+    assert find_order_flip((one, 1.01 * seconds), (two, seconds), [decode])[1] == pytest.approx(1)
+
+
+def test_inputs_come_once_by_the_most_that_they_move_any_run():
+    """A tenth of the forward pass is 1/30 of an epoch of compute; of one that decodes, nothing."""
+    ranges = {FORWARD: (0.9e-3, 1.1e-3), BACKWARD: (1.9e-3, 2.1e-3)}
+    slow = small(**ALONE, workload__dataset__decode="20 ms")
+    plain = small(**ALONE)
+    runs = {"slow": (slow, 1.0), "plain": (plain, 1.0)}
+    drawn = interval._influential_inputs(runs, ranges)
+    keys = [each.key for each in drawn]
+    assert len(keys) == len(set(keys)) and {FORWARD, BACKWARD, DECODE} <= set(keys)
+    # decoding that nobody measured moves the slow run by more than half
+    assert keys.index(DECODE) < min(keys.index(FORWARD), keys.index(BACKWARD))
+    # what moves an epoch by 1 in 10^5 is not drawn
+    tiny = {FORWARD: (1e-3, 1.00002e-3)}
+    assert FORWARD not in {each.key for each in interval._influential_inputs(runs, tiny)}
+
+
+def test_runs_share_the_errors_of_laws_but_not_chance():
+    """All factors of equal runs differ by their chances alone."""
+    scenario = small(**ALONE)
+    found = estimate_intervals({"a": (scenario, 1.0), "b": (scenario, 2.0)}, {})
+    first, second = found.factors["a"], found.factors["b"]
+    assert not np.array_equal(first, second)
+    chance = found.intervals["a"].parts["chance"]
+    assert found.intervals["b"].parts["chance"] == pytest.approx(chance)
+    assert found.intervals["b"].parts["model"] == pytest.approx(found.intervals["a"].parts["model"])
+    # the ratio of two chances spreads by sqrt(2) times one of them
+    ends = np.log(np.quantile(first / second, [0.05, 0.95]))
+    assert ends == pytest.approx(np.sqrt(2) * np.log(chance), rel=0.15)
+    assert found.intervals["b"].high / 2.0 == pytest.approx(np.quantile(second, 0.95))
+    assert found.intervals["b"].low / 2.0 == pytest.approx(np.quantile(second, 0.05))
+
+
+def test_only_the_fastest_runs_and_the_slowest_are_compared(monkeypatch):
+    """Eight runs, of which one has other ranks: the five fastest and the slowest are named."""
+    monkeypatch.setattr(interval, "DRAWS", 32)
+    monkeypatch.setattr(interval, "INDEX_DRAWS", 8)
+    monkeypatch.setattr(interval, "FLIP_TRIALS", 3)
+    scenario, alone = small(**ALONE), small(**ALONE, world_size=4)
+    runs = {f"r{n}": (scenario, 1.06 - 0.01 * n) for n in range(7)} | {"other": (alone, 0.9)}
+    shares = []
+    facts = interval_facts(runs, {FORWARD: (0.5e-3, 2e-3)}, shares.append)
+    assert set(facts["runs"]) == set(runs) and facts["runs"]["other"]["ranks"] == 4
+    assert [*facts["hangs"]] == ["other", "r6", "r5", "r4", "r3", "r0"]
+    pairs = [(odds["first"], odds["second"]) for odds in facts["odds"]]
+    names = ["r6", "r5", "r4", "r3", "r0"]
+    assert pairs == [(a, b) for k, a in enumerate(names) for b in names[k + 1 :]]
+    assert all(odds["share"] > 0.5 for odds in facts["odds"])
+    # 1.00 s are surer less than 1.06 s than less than 1.01 s
+    assert facts["odds"][3]["share"] > facts["odds"][0]["share"]
+    assert shares == sorted(shares) and shares[-1] == pytest.approx(1.0)
+
+
+def test_what_measures_an_input_is_said_by_the_first_beginning_of_its_key():
+    assert measured_by("cluster.ssd.iops") == "simshuffle machine probe"
+    assert measured_by("cluster.parallel_file_system.read_bandwidth").startswith("IOR")
+    assert measured_by("cluster.parallel_file_system.open_rate").startswith("mdtest")
+    assert measured_by("cluster.topology.link_bandwidth").startswith("osu_bw")
+
+
+def test_options_that_repeat_intervals_are_those_that_were_asked_for():
+    ranges = {FORWARD: (1e-3, 2e-3)}
+    asked = interval_request(ranges)
+    assert asked == {"interval": True, "ranges": {FORWARD: [1e-3, 2e-3]}}
+    assert repeat_options(asked) == {"interval": True, "ranges": ranges}
+    assert interval_request({}) == {"interval": True} and interval_request(None) == {}
+    assert repeat_options({}) == {"interval": False, "ranges": {}}
+    scenario = small(**ALONE)
+    assert ranges_of(True, ranges, [scenario], 64) == ranges
+    assert ranges_of(False, {}, [scenario], 65) is None
+    with pytest.raises(InputError, match="is no time"):
+        ranges_of(True, {"no.such": (1.0, 2.0)}, [scenario], 1)

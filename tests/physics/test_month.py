@@ -145,6 +145,65 @@ def test_the_end_of_so_much_training():
     assert completion_time(failed, saves, 1e6) == float("inf")
 
 
+def test_the_end_on_fewer_hosts_and_within_what_a_failure_undoes():
+    """A host of four fails at 342 s: 285 s of 327 s count, and from 372 s on three train."""
+    saves = Saves(95.0, 5.0, 5.0)
+    policy = RestartPolicy(4, 0, "elastic", 20.0, 10.0)
+    job = follow_job(faults((2, 342.0, 9000.0, "gpu")), policy, 5000.0)
+    # 142.5 s more on three of four are 190 s, two periods with a stall between
+    assert completion_time(job, saves, 285.0 + 142.5) == pytest.approx(372.0 + 190.0 + 5.0)
+    # what the failure undoes is done when it is done: three stalls before 300 s, and 327 s
+    assert completion_time(job, saves, 300.0) == pytest.approx(315.0)
+    assert completion_time(job, saves, 327.0) == pytest.approx(342.0)
+    assert completion_time(job, saves, 328.0) == pytest.approx(372.0 + 43.0 / 0.75)
+    assert completion_time(job, saves, 0.0) == 0.0
+
+
+def test_a_course_is_cut_in_training_and_after_a_failure():
+    """Training to 342 s, then 20 s to notice, 10 s to start, 5 s to restore, 3 s to read."""
+    policy = RestartPolicy(4, 2, "spare", 20.0, 10.0, 5.0, 3.0)
+    rows = ((2, 342.0, 5000.0, "gpu"), (1, 600.0, 5000.0, "gpu"))
+    job = follow_job(faults(*rows), policy, 1000.0)
+    assert job.begin_s.tolist() == [0.0, 380.0, 638.0]
+
+    def cut(length):
+        course = truncate_course(job, length)
+        assert course.length == length
+        return course.end_s.tolist(), course.cause.tolist(), course.down_s.tolist()
+
+    first, down = [20.0, 0.0, 10.0, 5.0, 3.0], [0.0] * 5
+    assert cut(300.0) == ([300.0], [-1], [down])
+    assert cut(342.0) == ([342.0], [-1], [down])
+    assert cut(365.0) == ([342.0], [0], [[20.0, 0.0, 3.0, 0.0, 0.0]])
+    assert cut(379.0) == ([342.0], [0], [[20.0, 0.0, 10.0, 5.0, 2.0]])
+    assert cut(380.0) == ([342.0], [0], [first])
+    assert cut(500.0) == ([342.0, 500.0], [0, -1], [first, down])
+    # the course itself stays as it is
+    assert job.end_s.tolist() == [342.0, 600.0, 1000.0]
+    assert job.down_s.tolist() == [first, first, down] and job.cause.tolist() == [0, 0, -1]
+    assert truncate_course(job, 1000.0) is job
+
+
+def test_the_best_period_is_of_the_law_or_the_cheapest():
+    """With a cost of p / 10^4 + 1 / p + 0.05 it is 100 s, where two terms are 0.01 each."""
+
+    def law(periods, linear=1e-4, inverse=1.0):
+        return [1 - (linear * p + inverse / p + 0.05) for p in periods]
+
+    # costs 0.102, 0.075, 0.0705, 0.0703, 0.075, and 0.3, which no law says: the range is 0.23,
+    # and all but the last cost at most a quarter of that more
+    periods = [20.0, 50.0, 80.0, 120.0, 200.0, 500.0]
+    assert best_period(periods, [*law(periods[:5]), 0.7]) == pytest.approx(100.0)
+    # of three around the cheapest, none is fitted
+    assert best_period([50.0, 120.0, 200.0], law([50.0, 120.0, 200.0])) == 120.0
+    # a best outside of the cheap periods: 0.0753 to 0.0802 of 0.0753 to 0.1511
+    assert best_period([201.0, 220, 240, 260, 1000], law([201, 220, 240, 260, 1000])) == 201.0
+    assert best_period([10.0, 38, 41, 45, 49], law([10, 38, 41, 45, 49])) == 49.0
+    # costs that only fall, and that only rise
+    assert best_period([50.0, 55, 60, 65], law([50, 55, 60, 65], linear=-1e-4)) == 65.0
+    assert best_period([50.0, 55, 60, 65], law([50, 55, 60, 65], 1e-4, -0.2)) == 50.0
+
+
 def drawn(process, of, days, seeds):
     return [
         follow_job(

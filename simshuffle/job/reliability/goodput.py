@@ -117,7 +117,6 @@ def truncate_course(course: JobCourse, length: float) -> JobCourse:
     if end[-1] >= length:
         end[-1], cause[-1], down[-1] = length, -1, 0.0
     else:
-        down[-1] *= 0.0
         remaining_seconds = length - end[-1]
         for phase, seconds in enumerate(course.down_s[count - 1]):
             down[-1, phase] = min(seconds, remaining_seconds)
