@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simshuffle.fabric.network import Fluid
+from simshuffle.fabric.network import Analytic, Fluid, Packet
 from simshuffle.job.scenario.scenario import Scenario, load_scenario
-from simshuffle.studies.congestion.cell import RankPlacement, TrafficCell
+from simshuffle.studies.congestion.cell import RankPlacement, SentCell, TrafficCell
 from simshuffle.studies.congestion.patterns import Variant
 from simshuffle.studies.congestion.sampling import (
     FEWEST_STEPS,
+    TimeEstimate,
     busiest_seconds,
     choose_steps,
     drift_width,
@@ -163,3 +164,111 @@ def test_few_steps_are_all_simulated():
     assert few.steps_simulated == FEWEST_STEPS
     assert replace(few, most_messages=64 * 267).steps_simulated == 0  # 1.5 x 267 > 400
     assert cell(Variant("pairing_random", "all"), 1).steps_simulated == 0
+    # 267 is the most that is worth it: 1.5 x 266 is below 400
+    assert replace(few, most_messages=64 * 266).steps_simulated == 266
+    assert replace(few, most_messages=64 * 32 + 63).steps_simulated == FEWEST_STEPS
+    # the fluid model alone samples, and not without a limit
+    assert replace(few, model=Packet()).steps_simulated == 0
+    assert replace(few, most_messages=0).steps_simulated == 0
+
+
+def test_an_all_to_all_is_coarse_where_it_has_more_messages_than_are_simulated():
+    dense = cell(Variant("all_to_all"), 64 * 63 - 1)
+    assert (dense.messages, dense.steps, dense.is_coarse) == (64 * 63, 1, True)
+    assert not replace(dense, most_messages=64 * 63).is_coarse
+    assert not replace(dense, most_messages=0).is_coarse
+    assert not replace(dense, model=Packet()).is_coarse
+    assert not cell(Variant("xor", "sample"), 1).is_coarse
+
+
+def test_an_estimate_is_never_below_its_bound():
+    assert TimeEstimate.within(10.0, 2.0) == TimeEstimate(10.0, 8.0, 12.0)
+    assert TimeEstimate.within(10.0, 2.0, 9.0) == TimeEstimate(10.0, 9.0, 12.0)
+    assert TimeEstimate.within(10.0, 2.0, 11.0) == TimeEstimate(11.0, 11.0, 13.0)
+
+
+def test_the_error_of_a_sum_of_steps_by_hand():
+    """Steps of 2, 1, 1 and 2 s where links need 1, 2, 3 and 4 s; four of eight are simulated. The
+    mean is 1.5 s, the slope 0, and the squares of what is left 4 x 0.25."""
+    busiest = np.array([1.0, 9, 2, 3, 1, 4, 0, 0])
+    chosen = np.array([0, 2, 3, 5])
+    found = estimate_barrier_steps(np.cumsum([2.0, 1, 1, 2]), 0.0, busiest, chosen)
+    assert found.seconds == 20.0  # no less than all that the links need, though 8 x 1.5 is 12
+    # 8 sqrt((1 - 4 / 8) x 1 / (4 - 2) / 4) = 2
+    assert (found.low, found.high) == pytest.approx((20.0, 20.0 + 2 * 2.0))
+    # links that need as long in each step say nothing of one step beside another
+    alike = estimate_barrier_steps(np.cumsum([2.0, 1, 1, 2]), 0.5, np.ones(8), chosen)
+    # with the barrier before the first step, 2.5 + 4 s of four; one barrier less in the sum
+    assert alike.seconds == pytest.approx(8 * 6.5 / 4 - 0.5)
+
+
+@pytest.mark.parametrize(
+    ("variant", "rate"),
+    [
+        # ranks that wait for each other, or send once, are in step
+        (Variant("xor", "sample", barrier=True), 6.0),
+        (Variant("xor", "all"), 6.0),
+        (Variant("pairing_random", "sample"), 6.0),
+        # 35 s a million messages of 2,048 ranks that drift, to the power of 0.85
+        (Variant("xor", "sample"), 35 * (64 / 2048) ** 0.85),
+    ],
+)
+def test_the_cost_of_a_fluid_exchange_by_hand(variant, rate):
+    """0.01 s, and 1.5 s for the routes of a million messages; a simulation more with messages."""
+    exchange = cell(variant, 0)
+    messages = 64 * (1 if variant.batching == "all" else 400)
+    assert exchange.messages == messages
+    routes = 0.01 + 1.5 * messages / 1e6
+    assert exchange.cost == pytest.approx(routes + 2 * rate * messages / 1e6)
+    alone = replace(exchange, wire_only=True)
+    assert alone.cost == pytest.approx(routes + rate * messages / 1e6)
+    analytic = replace(exchange, model=Analytic())
+    assert analytic.cost == pytest.approx(routes + 2 * 0.3 * messages / 1e6)
+    # bytes: 200 MB, 25 of a pair of ranks, 150 of a message for each simulation and once more
+    assert exchange.memory == pytest.approx(200e6 + 25 * 64**2 + 150 * 3 * messages)
+    assert alone.memory == pytest.approx(200e6 + 25 * 64**2 + 150 * 2 * messages)
+
+
+def test_the_cost_of_what_is_left_out_of_an_exchange():
+    drifting = cell(Variant("xor", "sample"), 64 * 50)
+    rate = 35 * (64 / 2048) ** 0.85
+    # 50 of 400 steps are simulated, and the routes are those of all
+    expected = 0.01 + 1.5 * 25_600 / 1e6 + 2 * rate * 3200 / 1e6
+    assert drifting.cost == pytest.approx(expected)
+    crowd = 23 * (64 / 2048) ** 0.85
+    dense = cell(Variant("all_to_all"), 0)
+    routes = 0.01 + 1.5 * 4032 / 1e6
+    assert dense.cost == pytest.approx(routes + crowd * 4032 / 1e6)
+    coarse = replace(dense, most_messages=100)
+    assert coarse.cost == pytest.approx(routes + 0.13 * crowd * 4032 / 1e6)
+
+
+def test_the_cost_of_packets_and_of_drawing_sizes():
+    exchange = replace(cell(Variant("xor", "all"), 0), model=Packet())
+    sent = exchange.samples
+    packets = 400 * 64 * sent.mean_nbytes / exchange.model.mtu
+    expected = 0.01 + 1.5 * 64 / 1e6 + 2 * 1.5 * (64 + packets) / 1e6
+    assert exchange.cost == pytest.approx(expected)
+    # 0.1 s a million sizes, of 3 seeds of 400 samples of 64 ranks
+    drawn = SentCell(exchange.place, sent, 3, "")
+    assert drawn.cost == pytest.approx(0.02 + 0.1 * 3 * 400 * 64 / 1e6)
+    assert drawn.memory == pytest.approx(200e6 + 25 * 64**2)
+
+
+def test_runs_in_which_nothing_is_drawn_are_one():
+    """Partners by distance are drawn from nothing, and neither are samples of one size."""
+    fixed, drawn = cell(Variant("xor", "sample"), 0), cell(Variant("pairing_random", "sample"), 0)
+    even = scenario(**{"workload.dataset.sample_size.std": "0 B"})
+    of_one_size = {"place": RankPlacement.of_scenario(even), "samples": samples_to_send(even)}
+
+    def differs(run: TrafficCell, **changes: Any) -> bool:
+        return replace(run, **changes).key != run.key
+
+    assert differs(fixed, seed=2) and differs(drawn, seed=2)
+    assert not differs(replace(fixed, **of_one_size), seed=2)
+    assert differs(replace(drawn, **of_one_size), seed=2)
+    # what a run is called, and whether its links are kept, decides nothing of its times
+    assert not differs(fixed, label="else")
+    assert differs(fixed, wire_only=True) and differs(fixed, variant=Variant("xor", "all"))
+    assert differs(fixed, model=Analytic()) and differs(fixed, most_messages=64 * 40)
+    assert differs(cell(Variant("all_to_all"), 0), most_messages=5)

@@ -233,6 +233,44 @@ def test_what_is_simulated_fits_the_budget_unless_all_of_it_is_wanted(monkeypatc
     assert keys[0] == keys[1]
 
 
+def test_less_is_simulated_step_by_step_and_never_more_than_was_asked_for():
+    """131,072 messages of an exchange at first; of seeds and packets as many as were asked for."""
+
+    def rows(**values):
+        return [
+            (limit.most_messages, limit.packets, limit.seeds, limit.packet_seeds)
+            for limit in effort.efforts(options(**values))
+        ]
+
+    assert rows(packets=2_000_000, seeds=9, packet_seeds=4) == [
+        (0, 2_000_000, 9, 4),
+        (131_072, 1_000_000, 5, 4),
+        (131_072, 500_000, 5, 4),
+        (131_072, 500_000, 3, 3),
+        (131_072, 500_000, 2, 2),
+        (131_072, 500_000, 1, 1),
+        (65_536, 500_000, 1, 1),
+        (65_536, 250_000, 1, 1),
+    ]
+    assert rows(packets=2000, seeds=2, packet_seeds=9)[1:5] == [
+        (131_072, 2000, 2, 5),
+        (131_072, 2000, 2, 5),
+        (131_072, 2000, 2, 3),
+        (131_072, 2000, 2, 2),
+    ]
+    assert rows(packets=2000, seeds=2, packet_seeds=9, exact=True) == [(0, 2000, 2, 9)]
+    asked = options(packets=2000, seeds=2, packet_seeds=9)
+    first, second, *_ = effort.efforts(asked)
+    assert effort.effort_meta(first, asked) == {}
+    assert effort.effort_meta(second, asked)["effort"] == {
+        "most_messages": 131_072,
+        "packets": 2000,
+        "seeds": 2,
+        "packet_seeds": 5,
+        "seeds_asked": 2,
+    }
+
+
 def test_closed_forms_answer_first_where_a_simulation_takes_long(monkeypatch):
     chosen = options(pattern=("all_to_all", "pairing_random"), network=("fluid",))
     request = study.request(chosen, [scenario()])
