@@ -13,7 +13,16 @@ from simshuffle.job.plan.hidden import (
     unexchanged_seconds,
 )
 from simshuffle.job.scenario.host_work import host_work
-from simshuffle.studies.mechanisms.border import ExchangePoint, approach_border, search_exactly
+from simshuffle.studies.mechanisms.border import (
+    ExchangePoint,
+    _bracket,
+    _interpolate_number,
+    approach_border,
+    is_monotone,
+    next_number,
+    number_interval,
+    search_exactly,
+)
 from simshuffle.studies.mechanisms.hiding import STUDY, first_answer, request
 from simshuffle.studies.mechanisms.points import Points
 from simshuffle.studies.mechanisms.variants import (
@@ -321,3 +330,77 @@ def test_the_costliest_kinds_of_host_work_are_removed_alone(exact, names):
     scenario = small(workload__exchange=exchange(**costs))
     search = SimpleNamespace(_cell=SimpleNamespace(is_exact=exact))
     assert list(Points._host_work_removals(search, scenario)) == names
+
+
+@pytest.mark.parametrize(
+    ("samples", "highest", "beyond", "expected"),
+    [
+        # 400 add 0.4 s within 40 ms, or 40 samples at 1 ms each; 460 are 60 further: half of it is
+        # 30, and together they are off by 50
+        (460, 1000, 0.5, (410, 510)),
+        (340, 1000, 0.5, (290, 390)),
+        (460, 1000, 0.0, (420, 500)),
+        (460, 500, 0.5, (410, 500)),
+        # of 20, 100 are the nearest, which add 0.2 s within 40 ms: 20, and half of 80 is 40
+        (20, 1000, 0.5, (0, 65)),
+        (240, 1000, 0.5, (167, 313)),
+        (260, 1000, 0.5, (179, 341)),
+    ],
+)
+def test_the_interval_of_a_number_follows_from_the_nearest_point(
+    samples, highest, beyond, expected
+):
+    """240 are 140 from 100: 20 and 70 make 72.8; 260 are 140 from 400: 40 and 70 make 80.6."""
+    points = {0: ExchangePoint(0.0, 0.0), 100: ExchangePoint(0.2, 0.04)}
+    points[400] = ExchangePoint(0.4, 0.04)
+    assert number_interval(samples, points, 0.5, highest, beyond) == expected
+
+
+def test_the_interval_of_a_number_without_a_slope_is_all_or_nothing():
+    nothing = {0: ExchangePoint(0.0, 0.0)}
+    assert number_interval(7, nothing, 0.5, 9) == (7, 7)
+    for over in (0.0, -0.1):
+        assert number_interval(7, nothing | {5: ExchangePoint(over, 0.1)}, 0.5, 9) == (0, 9)
+    # all nine: five add just what is allowed, or more
+    assert number_interval(9, nothing | {5: ExchangePoint(0.25, 0.25)}, 0.5, 9) == (7, 9)
+    assert number_interval(9, nothing | {5: ExchangePoint(0.25, 0.375)}, 0.5, 9) == (4, 9)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "highest", "expected"),
+    [
+        ({0: 0.0}, 90, 1),
+        ({0: 0.0, 4: 0.125}, 90, 32),  # 1 s at 8 times as many
+        ({0: 0.0, 4: 0.0625}, 90, 64),
+        ({0: 0.0, 4: 0.01}, 90, 64),  # at most 16 times as many
+        ({0: 0.0, 4: 0.0}, 90, 64),
+        ({0: 0.0, 4: 0.9}, 90, 8),  # at least twice
+        ({0: 0.0, 4: 0.125}, 20, 20),
+    ],
+)
+def test_the_next_number_while_all_are_hidden(seconds, highest, expected):
+    assert next_number(seconds, 1.0, max(seconds), highest + 1, highest) == expected
+
+
+@pytest.mark.parametrize(
+    ("tolerance", "expected"), [(0.75, 8), (0.25, 5), (1.25, 11), (0.3, 5), (0.5, 6)]
+)
+def test_the_next_number_between_two_is_on_their_line_or_the_middle(tolerance, expected):
+    """4 add 0.25 s and 12 add 1.25 s, an eighth of a second each."""
+    seconds = {0: 0.0, 4: 0.25, 12: 1.25, 90: 9.0}
+    assert next_number(seconds, tolerance, 4, 12, 100) == expected
+    assert next_number({0: 0.0, 4: 0.25, 13: 1.25}, tolerance, 4, 13, 100) == 8
+
+
+def test_the_border_lies_between_a_hidden_number_and_the_first_that_is_not():
+    seconds = {0: 0.0, 10: 0.5, 20: 2.0, 30: 0.1, 40: 1.0}
+    points = {number: ExchangePoint(over, 0.0) for number, over in seconds.items()}
+    assert _bracket(points, 1.0, 100) == (10, 20)
+    assert _bracket(points, 2.0, 100) == (40, 101)
+    # half a second more of 1.5 s between ten numbers
+    assert _interpolate_number(points, 1.0, 10, 20, 100) == pytest.approx(10 + 10 / 3)
+    assert _interpolate_number(points, 1.0, 10, 101, 100) == 20.0
+    assert _interpolate_number(points, 1.0, 30, 101, 100) == 100
+    assert _interpolate_number(points, 1.0, 0, 101, 100) == 100
+    assert is_monotone(seconds, 2.0, 40) and not is_monotone(seconds, 1.0, 40)
+    assert is_monotone({4: 1.0, 5: 1.5}, 1.0, 4) and not is_monotone({5: 1.0, 4: 1.5}, 1.0, 4)

@@ -19,7 +19,7 @@ from simshuffle.studies.mechanisms.ablation import STUDY
 from simshuffle.studies.mechanisms.border import ExchangePoint
 from simshuffle.studies.mechanisms.points import Points
 from simshuffle.studies.mechanisms.search import SearchCell
-from simshuffle.studies.mechanisms.switches import contributions, differences, flat
+from simshuffle.studies.mechanisms.switches import changes, contributions, differences, flat
 from simshuffle.studies.mechanisms.tables import ALL
 from simshuffle.studies.mechanisms.variants import READS, prepare_scenario
 from simshuffle.studies.mechanisms.variants import with_variant as variant
@@ -118,6 +118,53 @@ def test_shares_add_up_and_labels_add_up_to_the_epoch(tables):
     np.testing.assert_allclose(
         by_label.drop(columns="epoch").sum(axis=1), by_label["epoch"], atol=1e-12
     )
+
+
+def test_contributions_and_changes_by_hand():
+    """Of two seeds: a first takes off 3 and 4 s, and last 4 and 6; b first 1, and last 2 and 3."""
+    epochs = {"00": (10.0, 12.0), "10": (7.0, 8.0), "01": (9.0, 11.0), "11": (5.0, 5.0)}
+    reads = {"00": (2.0, 2.0), "10": (1.0, 1.0), "01": (2.0, 2.0), "11": (1.0, 1.0)}
+    rows = [
+        (state, seed, label, seconds)
+        for label, of_states in (("epoch", epochs), ("read", reads))
+        for state, of_seeds in of_states.items()
+        for seed, seconds in zip((2, 7), of_seeds, strict=True)
+    ]
+    runs = pd.DataFrame(rows, columns=["state", "seed", "label", "seconds"])
+    switches = pd.DataFrame({"switch": ["a", "b"]})
+    found = contributions(switches, runs).set_index(["label", "switch"])
+    columns = ["first_s", "last_s", "mean_s", "min_s", "max_s", "share"]
+    # of each seed the mean of first and last: 3.5 and 5, 1.5 and 2; together 5 and 7
+    expected = {
+        ("epoch", "a"): [-3.5, -5.0, -4.25, -5.0, -3.5, 4.25 / 6],
+        ("epoch", "b"): [-1.0, -2.5, -1.75, -2.0, -1.5, 1.75 / 6],
+        ("epoch", ALL): [-6.0, -6.0, -6.0, -7.0, -5.0, 1.0],
+        ("read", "a"): [-1.0, -1.0, -1.0, -1.0, -1.0, 1 / 6],
+        ("read", "b"): [0.0] * 6,
+        ("read", ALL): [-1.0, -1.0, -1.0, -1.0, -1.0, 1 / 6],
+    }
+    for row, values in expected.items():
+        assert found.loc[row, columns].tolist() == pytest.approx(values), row
+    # b cannot come first: it is last in the only order
+    few = runs[runs["state"] != "01"]
+    found = contributions(switches, few).set_index(["label", "switch"])
+    assert found.loc[("epoch", "a"), "mean_s"] == -3.5
+    assert found.loc[("epoch", "b"), "mean_s"] == -2.5
+    assert np.isnan(found.loc[("epoch", "a"), "last_s"])
+    assert np.isnan(found.loc[("epoch", "b"), "first_s"])
+    alone = pd.DataFrame(
+        [
+            ("c", "1", "start", "epoch", 7, 15.0),  # 12 s
+            ("c", "1", "start", "epoch", 2, 11.0),  # 10 s
+            ("c", "1", "end", "epoch", 2, 4.0),
+            ("c", "1", "end", "epoch", 7, 7.0),
+        ],
+        columns=["key", "value", "base", "label", "seed", "seconds"],
+    )
+    found = changes(switches, runs, alone).set_index("base")
+    columns = ["change_s", "min_s", "max_s"]
+    assert found.loc["start", columns].tolist() == [2.0, 1.0, 3.0]
+    assert found.loc["end", columns].tolist() == [0.5, -1.0, 2.0]
 
 
 def test_what_cannot_be_first_or_last_is_left_empty(tables):
