@@ -9,14 +9,31 @@ import yaml
 
 import simshuffle
 from simshuffle.cli import main
-from simshuffle.report.report import EPOCH_COLUMNS
-from simshuffle.studies.simulation.causes import Causes
-from simshuffle.studies.simulation.contest import SweptInput, read_quantity, scales_of, warm_epochs
+from simshuffle.report.report import EPOCH_COLUMNS, LABELS
+from simshuffle.studies.simulation.causes import Causes, _find_slowest_pair, causes_of_sweep
+from simshuffle.studies.simulation.contest import (
+    Scale,
+    SweptInput,
+    inputs_of_run,
+    inputs_of_sweep,
+    is_close,
+    overlaps_widely,
+    read_quantity,
+    scales_of,
+    table_by_run,
+    ties,
+    warm_epochs,
+)
 from simshuffle.studies.simulation.ranking import describe_ratio, list_names, rank_runs
 from simshuffle.studies.simulation.study import STUDY
-from simshuffle.studies.simulation.tables import half_of_window
+from simshuffle.studies.simulation.tables import half_of_window, label_column
 from simshuffle.studies.simulation.text import _describe_unknown_division
 from simshuffle.studies.simulation.verdict import describe_basis, describe_hidden_fraction, verdict
+from simshuffle.studies.simulation.warm import (
+    _choose_rows,
+    format_epoch,
+    format_three_digits,
+)
 from simshuffle.study.study import Result
 
 
@@ -118,6 +135,143 @@ def test_an_answer_says_who_is_fastest_who_ties_and_who_loses_by_how_much(case):
     inputs = [RATES] if at_rates else []
     rows = case.get("rows", at_rates)
     assert answer(*rows, inputs=inputs, samples=case.get("samples")) == case["said"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "half", "wide", "tie", "close"),
+    [
+        # half a per cent of 100 s without intervals, and one per cent for what is close
+        (100.5, 0.0, False, True, True),
+        (100.6, 0.0, False, False, True),
+        (101.0, 0.0, False, False, True),
+        (101.1, 0.0, False, False, False),
+        # half intervals of 1 s and of 3 s: at most 5 s together are narrow
+        (104.0, 1.0, False, True, True),
+        (104.1, 1.0, False, False, False),
+        (105.0, 2.0, False, True, True),
+        (105.1, 2.0, False, False, False),
+        (103.0, 2.5, True, False, False),
+        (105.5, 2.5, True, False, False),
+        (105.6, 2.5, False, False, False),
+    ],
+)
+def test_a_gap_is_a_tie_within_narrow_intervals(seconds, half, wide, tie, close):
+    fastest = {"run": "a", "epoch_s": 100.0, "half": 3.0 if half else 0.0}
+    row = {"run": "b", "epoch_s": seconds, "half": half}
+    assert overlaps_widely(row, fastest) is wide
+    assert ties(row, fastest) is tie
+    assert is_close(row, fastest) is close
+    # a run is itself, however wide its interval
+    same = {**fastest, "half": 50.0}
+    assert not overlaps_widely(same, same) and ties(same, same)
+
+
+def swept_result(label=""):
+    """Return a result of `sweep`: strategies at two sizes and two numbers of workers."""
+    rows = [
+        ("global", 4, 25_000.0, "a.b=25000 @4"),
+        ("local", 4, 1.5, "a.b=1.5 @4"),
+        ("local", 8, 25_000.0, "else"),
+    ]
+    table = pd.DataFrame(rows, columns=["workload.exchange", "world_size", "x.rate", "label"])
+    table = table.assign(strategy="s", word=["on", "off", "on"])
+    axes = [
+        {"name": "workload.exchange", "key": "workload.exchange", "numbers": False},
+        {"name": "world_size", "key": "world_size", "numbers": True},
+        {"name": "x.rate", "key": "cluster.x.rate", "numbers": True},
+        {"name": "word", "key": "workload.word", "numbers": False},
+    ]
+    return Result(STUDY, {"sweep": table}, {"axes": axes, "label": label}, {})
+
+
+def test_axes_of_a_sweep_are_inputs_and_names_of_its_own_are_made_anew():
+    rate, word = inputs_of_sweep(swept_result())
+    assert (rate.name, word.name) == ("rate", "word")
+    assert rate.number_of == {"25000": 25e3, "1.5": 1.5} and rate.is_number
+    assert word.number_of == {"on": None, "off": None} and not word.is_number
+    plain, named = table_by_run(swept_result()), table_by_run(swept_result("mine"))
+    assert plain["run"].tolist() == ["a.b=25000 @4", "a.b=1.5 @4", "else"]
+    assert named["run"].tolist() == [
+        "global rate=25000 word=on @4",
+        "local rate=1.5 word=off @4",
+        "local rate=25000 word=on @8",
+    ]
+    assert "label" not in named and "label" not in plain
+    without = swept_result("mine")
+    del without.meta["axes"][0]
+    assert table_by_run(without)["run"][0] == "s rate=25000 word=on @4"
+
+
+def test_a_number_of_a_sweep_has_the_text_of_its_names():
+    """A number such as 25000.0 is as the labels have it; of two numbers that are one, none is."""
+    result = swept_result()
+    table = result.tables["sweep"].assign(label=["rate=25000.0 @4", "rate=1.5 @4", "rate=2 @8"])
+    changed = Result(STUDY, {"sweep": table}, result.meta, {})
+    assert [*inputs_of_sweep(changed)[0].number_of] == ["25000.0", "1.5"]
+    assert not SweptInput("rate", {"1": 1.0}).is_number
+    assert not SweptInput("rate", {"1": 1.0, "1.0": 1.0}).is_number
+    assert not SweptInput("rate", {"1": 1.0, "a": None}).is_number
+
+
+def test_swept_keys_of_stored_scenarios_are_inputs():
+    sweep = {"world_size": [1, 2], "a.rate": ["2 GB/s", "1 kB/s"], "seed": [1], "b.rate": [3]}
+    text = yaml.safe_dump_all([{"sweep": sweep}, {"sweep": {"c.word": ["x"]}}, {}])
+    rate, word = inputs_of_run(Result(STUDY, {}, {}, {"scenario.yaml": text}))
+    assert (rate.name, word.name) == ("rate", "word")
+    assert list(rate.number_of.values()) == [2e9, 1e3, 3.0]
+    assert word.number_of == {"x": None}
+    assert inputs_of_run(Result(STUDY, {}, {}, {})) == []
+    assert inputs_of_run(Result(STUDY, {}, {}, {"scenario.yaml": "a: ["})) == []
+
+
+def test_seconds_of_a_sweep_by_cause_are_means_of_the_last_epochs():
+    """Two seeds of the second epoch: 2 and 4 s of reading with 1 s of waits for it, 5 s of passes,
+    and 3 s of waits for ranks that compute."""
+    columns = [label_column(label, waiting) for waiting in (False, True) for label in LABELS]
+    table = pd.DataFrame([dict.fromkeys(columns, 0.0) for _ in range(3)])
+    table = table.assign(run="a", epoch=[1, 2, 2])
+    table[label_column("I/O")] = [99.0, 2.0, 4.0]
+    table[label_column("I/O", waiting=True)] = 1.0
+    table[label_column("FW+BW")] = 5.0
+    table[label_column("FW+BW", waiting=True)] = [99.0, 2.0, 4.0]
+    rows = pd.DataFrame({"run": ["a"], "epoch": [2]})
+    seconds = causes_of_sweep(table, rows).seconds["a"]
+    expected = {**dict.fromkeys(LABELS, 0.0), "I/O": 4.0, "FW+BW": 5.0, "waiting": 3.0}
+    assert seconds == expected
+
+
+def test_the_slowest_run_is_sought_at_one_value_or_over_all():
+    """At 1 the ratio is 3, at 2 it is 2: the pair of 1 is taken, though both of 2 are longer."""
+    rows = pd.DataFrame(
+        [("a", 1, 1.0), ("b", 1, 3.0), ("a", 2, 10.0), ("b", 2, 20.0)],
+        columns=["name", "x", "epoch_s"],
+    )
+
+    def pair(scale):
+        return tuple(row["epoch_s"] for row in _find_slowest_pair(scale))
+
+    assert pair(Scale("t", rows, "x")) == (3.0, 1.0)
+    assert pair(Scale("t", rows)) == (20.0, 1.0)
+    assert pair(Scale("t", rows[rows["name"] == "a"], "x")) == (10.0, 1.0)
+
+
+def test_a_table_of_many_runs_has_the_fastest_and_the_slowest_of_each_size():
+    """Of 30 runs at two sizes 24 stay: eleven of each, and the slowest. The first is slowest."""
+    rows = pd.DataFrame({"world_size": [4, 8] * 15, "epoch_s": [30.0 - n for n in range(30)]})
+    chosen = _choose_rows(rows)
+    assert chosen.index.tolist() == [0, 1, *range(8, 30)]
+    assert len(_choose_rows(rows, 30)) == 30 and len(_choose_rows(rows.head(24))) == 24
+    # at 13 sizes two of each, of which the last 24 stay
+    many = pd.DataFrame({"world_size": [n // 3 for n in range(39)], "epoch_s": [1.0, 3, 2] * 13})
+    assert _choose_rows(many).index.tolist() == [n for n in range(3, 39) if n % 3 < 2]
+
+
+def test_seconds_have_three_digits():
+    seconds = {1e-4: "-", 0.0123: "0.012", 1.234: "1.23", 12.34: "12.3", 123.4: "123"}
+    for value, text in {**seconds, 1234.0: "1,234"}.items():
+        assert format_three_digits(value) == text
+    assert format_epoch({"epoch_s": 12.3456, "half": 0.0}) == "12.35"
+    assert format_epoch({"epoch_s": 12.3456, "half": 0.1}) == "12.35 ± 0.10"
 
 
 def test_many_scales_are_not_all_said():
