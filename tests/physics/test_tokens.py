@@ -14,7 +14,13 @@ from simshuffle.job.plan.bounds import bounds
 from simshuffle.job.plan.epochs import Reads, plan_epochs, sample_nbytes
 from simshuffle.job.scenario.model import StepTimes
 from simshuffle.job.scenario.scenario import Scenario, from_dict, load_scenario
-from simshuffle.job.scenario.tokens import PACKINGS, Tokens, draw_lengths, repeated_shares
+from simshuffle.job.scenario.tokens import (
+    PACKINGS,
+    Packed,
+    Tokens,
+    draw_lengths,
+    repeated_shares,
+)
 from simshuffle.job.sim.simulate import simulate
 from tests.small import seconds, small
 
@@ -81,6 +87,53 @@ def test_the_best_fit_is_where_the_least_room_is_left():
     # 13 is cut to 10 and 3; 7, 6 begin sequences, 4 goes to 6, one 3 to 7, the other is left alone
     expected = {(1, 10, 100): 1, (2, 10, 52): 1, (2, 10, 58): 1, (1, 3, 9): 1}
     assert Counter(packed("best_fit", [13, 7, 3, 6, 4], 10)) == expected
+
+
+def test_pieces_fill_equal_rooms_one_after_the_other():
+    """6 and 6 leave 4 each, which two of 4 fill; 3 begins another, to which 2 goes. A document of
+    20 tokens is two sequences, and nothing of it is left."""
+    expected = {(1, 10, 100): 2, (2, 10, 52): 2, (2, 5, 13): 1}
+    assert Counter(packed("best_fit", [6, 4, 2, 20, 6, 4, 3], 10)) == expected
+    # of 2,000 sequences of one document 1,024 are counted
+    assert packed("best_fit", [20_000], 10) == [(1, 10, 100)] * 1024
+    assert packed("concatenate", [20_000], 10) == [(1, 10, 100)] * 1024
+
+
+def test_too_little_for_a_sequence_is_filled_up():
+    assert packed("concatenate", [3], 10) == [(2, 10, 9 + 49)]
+    assert packed("concatenate", [3, 7], 10) == [(2, 10, 9 + 49)]
+
+
+def test_every_third_of_ten_sequences():
+    numbers = np.arange(10)
+    found = Packed(numbers, numbers + 10, numbers + 0.5)
+    assert found.every_kth(3).pieces.tolist() == [0, 3, 6]
+    assert found.every_kth(4).tokens.tolist() == [10, 12, 14, 16]
+    assert found.every_kth(20).squares.tolist() == (numbers + 0.5).tolist()
+
+
+def test_drawn_documents_have_their_mean_and_deviation():
+    lengths = draw_lengths(np.random.default_rng(3), 300, 150, 40_000)
+    # errors of 150 / 200 = 0.75 and, of a log-normal one, some 1 % of 150
+    assert lengths.mean() == pytest.approx(300, abs=2.5)
+    assert lengths.std() == pytest.approx(150, rel=0.04)
+    assert draw_lengths(np.random.default_rng(3), 1, 3, 1000).min() == 1
+
+
+def test_bytes_of_two_sources_by_hand():
+    """A quarter of 400 tokens and the rest of 800: 700 in the mean, 300 and 100 off."""
+    sources = [
+        {"name": "a", "weight": 1, "tokens": 5000, "document_length": {"mean": 400, "std": 0}},
+        {"name": "b", "weight": 3, "tokens": 5000, "document_length": {"mean": 800, "std": 0}},
+    ]
+    both = tokens(packing="pad", bytes_per_token=4, sources=sources)
+    deviation = 4 * math.sqrt(0.25 * 300**2 + 0.75 * 100**2)
+    assert both.nbytes == pytest.approx((2800.0, deviation))
+    assert both.useful == pytest.approx(0.7)
+    drawn = both.draw_nbytes(np.random.default_rng(0), 4000)
+    assert set(drawn.tolist()) == {1600.0, 3200.0}
+    assert drawn.mean() == pytest.approx(2800, abs=4 * deviation / math.sqrt(4000))
+    assert tokens().draw_nbytes(np.random.default_rng(0), 3).tolist() == [2000.0] * 3
 
 
 @pytest.mark.parametrize("kind", ["log-normal", "geometric", "either"])
