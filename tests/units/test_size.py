@@ -1,6 +1,7 @@
 """What is too large for the machine is refused before the first cell begins, with its estimate."""
 
 import time
+from pathlib import Path
 
 import pytest
 
@@ -8,6 +9,7 @@ from simshuffle import load_scenario, run
 from simshuffle.cli import main
 from simshuffle.errors import InputError
 from simshuffle.study import engine, size
+from simshuffle.study.cell_times import CellTimes
 from simshuffle.study.size import Resources, available_memory, check_size
 from tests.toy import TOY, Square, asked
 
@@ -91,6 +93,44 @@ def test_the_limit_of_a_control_group_counts(tmp_path, monkeypatch, limit, curre
     assert available_memory() == 50e6
     (tmp_path / limit).write_text("max\n")
     assert available_memory() > 50e6
+
+
+def test_groups_around_that_of_the_process_count_too(tmp_path, monkeypatch):
+    """Of version 1 and 2; other controllers than memory are no matter."""
+    groups = "0::/user/job\n5:memory:/batch/one\n6:cpu:/other"
+    read_text = Path.read_text
+
+    def read(path, **options):
+        return groups if path == Path("/proc/self/cgroup") else read_text(path, **options)
+
+    monkeypatch.setattr(Path, "read_text", read)
+    monkeypatch.setattr(size, "CONTROL_GROUPS", tmp_path)
+    names = [path.relative_to(tmp_path).as_posix() for path in size._find_control_groups()]
+    listed = [".", "memory", "user/job", "user", "memory/batch/one", "memory/batch"]
+    assert sorted(names) == sorted(listed)
+
+
+def test_cells_of_a_kind_that_took_long_count_as_long(monkeypatch):
+    """Three times what was estimated at most; of another kind as estimated."""
+    kind = Square(1).timed_as
+
+    def least(factor, known=kind):
+        times = {known: CellTimes(factor, 1.5, 9)}
+        monkeypatch.setattr(size, "calibrations", lambda: times)
+        cells = [Square(int(0.4 * size.LONGEST_S))] * 2
+        try:
+            check_size(cells, Resources(GB, 1))
+        except InputError as error:
+            return error.problems[0].value.split()[0]
+        return None
+
+    assert (least(1.0), least(2.0), least(9.0)) == (None, "38.4", "57.6")
+    assert least(9.0, "another") is None
+    # two cells on more processes than there are cells: each by itself
+    monkeypatch.setattr(size, "calibrations", dict)
+    both = [Square(int(0.9 * size.LONGEST_S))] * 2
+    check_size(both, Resources(GB, 8))
+    assert "got 43.2 h" in refused(*both)
 
 
 def test_a_stage_is_looked_at_before_its_first_cell(tmp_path):

@@ -30,7 +30,18 @@ from simshuffle.study.executors import (
 from simshuffle.study.options import Options
 from simshuffle.study.perform import FIRST_ANSWER, Performance, Teller
 from simshuffle.study.size import available_memory
-from simshuffle.study.standing import PRIOR_SECONDS, StageWatch, Standing, _describe_progress
+from simshuffle.study.standing import (
+    LEAST_COST,
+    PRIOR_SECONDS,
+    StageWatch,
+    Standing,
+    WorkDone,
+    _describe_progress,
+    duration,
+    estimate_seconds_left,
+    listen_to_progress,
+    share_teller,
+)
 from simshuffle.study.store import Disk, Memory
 from simshuffle.study.study import fingerprint
 from simshuffle.study.verb import Verb
@@ -535,6 +546,49 @@ def test_cells_that_tell_no_share_do_not_make_the_others_slower(monkeypatch):
     clock[0] = 30.0
     watch.tell()
     assert told[-1].left_s == pytest.approx(8 * 60 / 2 - 30)
+
+
+def test_kinds_of_cells_say_how_slow_they_are_and_a_little_of_the_others(monkeypatch):
+    """Of two kinds, a took 20 s for 11 and b nothing yet; a second of estimates counts beside."""
+    clock = [0.0]
+    monkeypatch.setattr("simshuffle.study.standing.monotonic", lambda: clock[0])
+    told: list[Standing] = []
+
+    class Cube(Square):
+        """Of another kind."""
+
+    past = WorkDone(3.0, 7.0)
+    cells = {"a": Square(1), "b": Cube(2), "c": Square(3), "d": Square(-10)}
+    watch = StageWatch(cells, 1, told.append, past=past, later_cost=5.0)
+    watch.advance("a", 0.0)
+    clock[0] = 20.0
+    watch.end("a")
+    assert watch.took == {"a": 20.0}
+    # 12 s of b are left, 13 of c, and of d what any cell takes; 5 s of later stages
+    left_of_a, left_of_b = 13.0 + LEAST_COST, 12.0
+    slowness_of_a = ((PRIOR_SECONDS + 7) / (PRIOR_SECONDS + 3) + 20) / (PRIOR_SECONDS + 11)
+    slowness = (PRIOR_SECONDS + 7 + 20) / (PRIOR_SECONDS + 3 + 11)
+    expected = slowness_of_a * left_of_a + slowness * left_of_b + slowness * 5.0
+    assert told[-1].left_s == pytest.approx(expected)
+    assert (told[-1].done, told[-1].total) == (2, 5)
+    done = 3.0 + 11.0
+    assert told[-1].share == pytest.approx(done / (done + left_of_a + left_of_b + 5.0))
+    assert (past.cost, past.busy) == pytest.approx((14.0, 27.0))
+    watch.end("b")  # it never began: how long it took is not known
+    assert watch.took == {"a": 20.0}
+
+
+def test_seconds_that_are_left_follow_from_the_share_done():
+    assert estimate_seconds_left(0.25, 10.0) == 30.0
+    assert estimate_seconds_left(0.005, 10.0) is None
+    assert estimate_seconds_left(0.25, 1.0) is None
+    words = [duration(seconds) for seconds in (89.4, 90.0, 5399.0, 5400.0)]
+    assert words == ["89 s", "2 min", "90 min", "1.5 h"]
+    told: list[Standing] = []
+    with listen_to_progress(told.append):
+        share_teller("search")(0.5)
+    share_teller("nobody")(0.5)
+    assert told == [Standing(0, 1, 0.5, None, {"search": 0.5})]
 
 
 def test_less_than_a_second_is_no_promise():
