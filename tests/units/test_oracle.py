@@ -1,11 +1,16 @@
 """The oracle: points that add up, what is recommended, what is refused, tables, figures, verify."""
 
+from itertools import product
+from types import SimpleNamespace
+
 import numpy as np
 import pandas as pd
 import pytest
 
 from simshuffle.cli import main
 from simshuffle.job.plan.bounds import bounds
+from simshuffle.job.uncertainty.residuals import residuals
+from simshuffle.studies.oracle import cell as cells
 from simshuffle.studies.oracle import machine as points
 from simshuffle.studies.oracle import request as requests
 from simshuffle.studies.oracle import tables as recommend
@@ -264,6 +269,96 @@ def test_reading_that_is_the_same_for_both_makes_nothing_close():
     ]
     assert recommend.clearly(*both)
     assert not recommend.clearly(both[0], both[1] | {"epoch_low_s": 7.9})
+
+
+def test_simulated_and_measured_points_by_hand():
+    """A loop of ten steps of 1 s, each of which takes 1.5 s in the simulation: 15 s. Reading takes
+    14 s, and a step follows. Measured were 20 s and 4 s, predicted 10 s."""
+    rows = [row(8, "a", 10.0, io_s=14.0), row(8, "b", 10.0), row(8, "c", 10.0, feasible=False)]
+    outcomes = {
+        cells.SWEEP: SimpleNamespace(values={"points": rows, "communication": []}),
+        "a @8": SimpleNamespace(values={"step_closed_s": 1.0, "step_fluid_s": 1.5}),
+        "b @8": SimpleNamespace(values={"step_closed_s": 0.0, "step_fluid_s": 0.5}),
+    }
+    wanted = SimpleNamespace(
+        simulate=[("a", 8), ("b", 8), ("c", 8)],
+        measured=[("a", 8, 20.0), ("b", 8, 4.0), ("c", 8, 4.0)],
+        budget=GIB,
+    )
+    found = cells.collect(wanted, outcomes)
+    simulated = found["simulated"].set_index("strategy")
+    assert simulated["epoch_fluid_s"].to_dict() == {"a": 15.5, "b": 15.0}
+    assert simulated.loc["a", "ratio"] == 1.5 and np.isnan(simulated.loc["b", "ratio"])
+    measured = found["measured"].set_index("strategy")
+    assert measured["accuracy"].to_dict() == {"a": 0.5, "b": -0.5}
+    assert found["points"]["fits"].tolist()[:2] == [True, True]
+    assert pd.isna(found["points"]["fits"][2])
+    wanted.budget = GIB - 2**28
+    (first, *_) = cells.collect(wanted, outcomes)["points"].to_dict("records")
+    assert first["fits"] is False or not first["fits"]
+    assert first["why_not"] == "needs 1 GiB a GPU, 0.25 GiB too much"
+    wanted.budget = None
+    assert cells.collect(wanted, outcomes)["points"]["fits"].isna().all()
+
+
+def test_how_sure_the_fastest_is_by_the_errors_of_laws():
+    """An iteration takes 1 s. Two of one law have one error; of two laws, each quantile meets each
+    of the other."""
+
+    def error(*rows):
+        return cells.model_error({"points": made(*(each | {"fits": True} for each in rows))})
+
+    best = row(8, "data", 10.0)
+    low, high = np.exp(residuals().ends("step", 8))
+    alone = error(best, row(4, "data", 11.0))
+    assert (alone["iteration_s"], alone["strategy"]) == (1.0, "data")
+    assert (alone["low_s"], alone["high_s"]) == pytest.approx((low, high))
+    assert "second" not in alone and error(best | {"feasible": False}) == {}
+    same = error(best, row(8, "other", 10.0, kind="data"))
+    assert (same["second"], same["shared"], same["faster"]) == ("other", True, 0.5)
+    assert error(best, row(8, "other", 10.1, kind="data"))["faster"] == 1.0
+    divided = row(8, "filter", 11.0)
+    steps, others = (
+        10.0 * np.exp(residuals().quantiles("step", 8, cells.SHARES)),
+        11.0 * np.exp(residuals().quantiles("divided", 8, cells.SHARES)),
+    )
+    wins = [(a < b) + 0.5 * (a == b) for a, b in product(steps.tolist(), others.tolist())]
+    mixed = error(best, divided)
+    assert not mixed["shared"] and mixed["faster"] == pytest.approx(np.mean(wins))
+    assert 0.5 < mixed["faster"] < 1.0
+    # the loop is off, reading is not: 12 s, and a step of a tenth of the loop
+    reading = cells._epochs(row(8, "data", 10.0, io_s=12.0), 8)
+    assert reading == pytest.approx(np.maximum(steps, 12.0 + steps / 10))
+
+
+def test_world_sizes_are_powers_of_two_and_what_divides_the_largest():
+    """32 GPUs; 800 samples are 80 batches of 10, 155 are 15."""
+    assert requests.powers_of_two(tiny()) == [1, 2, 4, 8, 16, 32]
+    few = tiny(workload__dataset__num_samples=155)
+    assert requests.powers_of_two(few) == [1, 2, 4, 8]
+    assert requests.powers_of_two(few.model_copy(update={"workload": few.workload.model_copy(
+        update={"local_batch_size": 200})})) == [1]  # fmt: skip
+    runs = [tiny(world_size=size) for size in (12, 4)]
+    assert requests.default_sizes(runs) == [1, 2, 3, 4, 6, 8, 12, 16, 32]
+
+
+def test_the_largest_part_of_an_epoch_by_hand():
+    """6 s of communication in proportion to 1 s and 2 s: 2 s and 4 s."""
+    parts = {"compute_s": 3.0, "waiting_s": 1.0, "bubble_s": 2.0, "exchange_s": 3.5}
+    parts |= {"startup_s": 0.5, "exposed_s": 6.0, "input_s": 0.0, "io_by": "ssd", "io_s": 9.0}
+
+    def largest(sent=(), **values):
+        return tuple(points.bottleneck(parts | values, dict(sent)).values())
+
+    sent = {"a": 1.0, "b": 2.0}
+    assert largest(sent) == ("b", 4.0)
+    assert largest(sent, compute_s=5.0) == ("compute", 5.0)
+    assert largest(sent, waiting_s=5.0) == ("waiting for the slowest", 5.0)
+    assert largest(sent, bubble_s=5.0) == ("pipeline bubble", 5.0)
+    assert largest(sent, startup_s=5.0) == ("first batch", 5.0)
+    assert largest() == ("exchange", 3.5)
+    assert largest({"a": 0.0}) == ("exchange", 3.5)
+    assert largest(sent, input_s=0.1) == ("ssd", 9.0)
 
 
 def test_where_nothing_fits_the_least_too_large_is_named():
