@@ -1,13 +1,26 @@
 """The verb loader with a scenario: its shape, and how many workers its steps need."""
 
 import json
+from dataclasses import replace
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 import simshuffle
 from simshuffle.cli import main
-from simshuffle.studies.loader.tuning import list_settings
+from simshuffle.errors import InputError
+from simshuffle.studies.loader.options import LoaderOptions
+from simshuffle.studies.loader.shape import (
+    DataSetShape,
+    facts_of,
+    fill_from_scenario,
+    read_dataset,
+    shape_of,
+)
+from simshuffle.studies.loader.tables import DECODING as DECODES
+from simshuffle.studies.loader.tables import LOOP, MAX_LOSS, READING, UNEVEN
+from simshuffle.studies.loader.tuning import _find_bottleneck, list_settings
 from simshuffle.study.registry import read_folder
 from tests.small import small
 
@@ -117,6 +130,127 @@ def test_the_shape_of_orders_is_that_of_the_scenario(tmp_path, capsys):
     assert (says["nodes"], says["ranks"], says["workers"], says["batch_size"]) == (16, 64, 4, 32)
     # and the result is done again without the scenario
     assert main(["verify", str(tmp_path / "a")]) == 0
+
+
+READ_BY = {"nodes": 3, "gpus": 2, "workers": 2, "batch_size": 5, "epochs": 2}
+
+
+def test_what_texts_say_of_a_shape_by_hand():
+    """60 samples in shards of 16: of the 59 others 4 share a batch, and 9 a rank."""
+    shape = DataSetShape(
+        samples=60, samples_per_shard=16, shard_nbytes=1600, cache_nbytes=None, **READ_BY
+    )
+    facts = facts_of(shape)
+    assert (facts["shards"], facts["nbytes"], facts["ranks"]) == (4, 6000, 6)
+    assert shape.data.samples.tolist() == [16, 16, 16, 12]
+    assert shape.data.nbytes.tolist() == [1600, 1600, 1600, 1200]
+    shares = [facts[name] for name in ("batch_companions", "rank_companions", "moves")]
+    assert shares == exactly([4 / 59, 9 / 59, 2 / 3])
+    assert (shape.rows, facts["classes"], facts["cache_nbytes"]) == (120, 10, None)
+    # a sample alone has none; all samples may be in one shard, which is full
+    alone = shape.model_copy(update={"samples": 1})
+    assert facts_of(alone)["rank_companions"] == 0.0
+    assert alone.data.nbytes.tolist() == [1600]
+    full = shape.model_copy(update={"samples": 32})
+    assert full.data.samples.tolist() == [16, 16]
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        # a shard each, up to 64 of them; nodes have room for 1.25 times 2 MB
+        ({}, (1, 100_000, 2_500_000)),
+        ({"samples_per_shard": 16}, (16, 1_600_000, 2_500_000)),
+        ({"samples_per_shard": 100}, (100, 6_000_000, 2_500_000)),
+        ({"shards": 7}, (9, 900_000, 2_500_000)),
+        # 3 MB x 60 / 16 / 3 x 1.25
+        ({"samples_per_shard": 16, "shard_size": "3 MB"}, (16, 3_000_000, 4_687_500)),
+        ({"cache": "none"}, (1, 100_000, None)),
+        ({"cache": "0"}, (1, 100_000, 0)),
+        ({"cache": "5 MB"}, (1, 100_000, 5_000_000)),
+    ],
+)
+def test_what_options_leave_out_of_a_shape_follows_from_the_others(values, expected):
+    shape = shape_of(LoaderOptions(**READ_BY, **{"samples": 60, **values}))
+    assert (shape.samples_per_shard, shape.shard_nbytes, shape.cache_nbytes) == expected
+    assert (shape.samples, shape.classes) == (60, 10)
+
+
+def test_a_shape_has_a_sample_of_each_rank_and_all_that_a_file_names():
+    def sized(samples, named=0, **values):
+        options = LoaderOptions(**{**READ_BY, **values}, samples=samples)
+        return shape_of(options, named).samples
+
+    assert (sized(6), sized(None), sized(None, 61), sized(60, 60)) == (6, 16_384, 61, 60)
+    assert sized(2**20, epochs=2**8) == 2**20
+    for values in ((5,), (59, 60)):
+        with pytest.raises(InputError, match="--samples"):
+            sized(*values)
+    with pytest.raises(InputError, match="samples times epochs"):
+        sized(2**20, epochs=2**8 + 1)
+    with pytest.raises(InputError, match="cannot be combined"):
+        sized(60, shards=4, samples_per_shard=15)
+    assert shape_of(LoaderOptions(**READ_BY, samples=7, classes=9)).classes == 7
+    known = shape_of(LoaderOptions(**READ_BY, dataset="imagenet50"))
+    assert (known.samples, known.shard_nbytes) == (
+        read_dataset("imagenet50")[0],
+        round(read_dataset("imagenet50")[1] * known.samples_per_shard),
+    )
+
+
+def test_a_scenario_fills_what_options_leave_out():
+    """800 samples of 100 kB: 13 in each of 62 shards, 80 in each of 10, or as many as asked for."""
+    scenario = small(world_size=4, cluster__host__gpus=2)
+
+    def filled(of=scenario, **values):
+        options = fill_from_scenario(LoaderOptions(scenario=of, **values))
+        assert options.scenario is None and options.set == {}
+        return options
+
+    plain = filled()
+    assert (plain.nodes, plain.gpus, plain.workers, plain.batch_size) == (2, 2, 2, 10)
+    assert (plain.samples, plain.shard_size, plain.samples_per_shard) == (800, "1300000 B", None)
+    assert filled(shards=10).shard_size == "8000000 B"
+    assert filled(samples_per_shard=16).shard_size == "1600000 B"
+    assert filled(shard_size="1 MB").shard_size == "1 MB"
+    assert (filled(nodes=1).nodes, filled(samples=70).samples) == (1, 70)
+    named = filled(dataset="imagenet50")
+    assert (named.samples, named.shard_size) == (None, None)
+
+    order = "loader_shuffle:order=webdataset,order.buffer_size=4,samples_per_shard=10"
+    scenario = small(world_size=4, cluster__host__gpus=2, workload__exchange=order)
+    shuffled = filled(scenario)
+    assert (shuffled.samples_per_shard, shuffled.shard_size) == (10, "1000000 B")
+    assert (shuffled.cache, shuffled.order) == ("none", ("webdataset:buffer_size=4",))
+    limited = small(world_size=4, workload__exchange=f"{order},cache_limit=3 MB")
+    assert (filled(limited).cache, filled(limited).gpus) == ("3000000 B", 1)
+    # shards or an order of one's own take the place of those of the scenario
+    other = filled(scenario, shards=8, order=("own:shuffle=global",))
+    assert (other.samples_per_shard, other.order) == (None, ("own:shuffle=global",))
+    assert other.shard_size == "1000000 B"
+    with pytest.raises(InputError, match="to fill all hosts"):
+        filled(small(world_size=3, cluster__host__gpus=2))
+    assert fill_from_scenario(plain) == plain
+    with pytest.raises(InputError, match="needs a scenario"):
+        fill_from_scenario(replace(plain, set={"epochs": 2}))
+
+
+@pytest.mark.parametrize(
+    ("wait", "workers", "resource", "read", "expected"),
+    [
+        (MAX_LOSS, 9.0, 9.0, 1.0, LOOP),
+        (1.0, 1.0, 1.0, 1.0, UNEVEN),
+        (1.0, 1.1, 1.1, 9.0, "PFS"),
+        (1.0, 1.0, 1.1, 9.0, "PFS"),
+        (1.0, 1.1, 1.0, 0.6, READING),
+        (1.0, 1.1, 1.0, 0.5, DECODES),
+    ],
+)
+def test_what_keeps_loops_from_being_faster(wait, workers, resource, read, expected):
+    """Of a step of 1 s; four workers at once share what each of them takes."""
+    demand = SimpleNamespace(step=1.0, binding=("PFS", resource), at_once=4, decode=0.5)
+    demand.isolated_seconds, demand.read = 4 * workers, np.array([[read - 0.1, read + 0.1]])
+    assert _find_bottleneck(demand, wait) == expected
 
 
 def test_the_order_of_the_scenario_is_the_one_that_is_counted():
