@@ -9,7 +9,8 @@ import pytest
 from simshuffle.errors import ScenarioError
 from simshuffle.fabric.allreduce import Allreduce
 from simshuffle.fabric.network.models import Analytic, Fluid
-from simshuffle.job.lowering.collectives import Allreduces, pair_up_by_shifts
+from simshuffle.job.lowering import collectives
+from simshuffle.job.lowering.collectives import Allreduces, Pairs, pair_up_by_shifts
 from simshuffle.job.lowering.division import communicators_of, job_of
 from simshuffle.job.lowering.step_transfers import (
     Communicators,
@@ -210,6 +211,7 @@ def test_a_halo_takes_as_long_as_the_slowest_pair_of_neighbours():
     among = groups(6)
     assert among.seconds(sends("halo")) == pytest.approx(X + N / 6e9, rel=1e-9)
     assert among.seconds(sends("halo", count=3)) == pytest.approx(3 * X + N / 6e9, rel=1e-9)
+    assert on_fluid(sends("halo", count=3), among) == pytest.approx(3 * X + N / 6e9, rel=1e-9)
     # small ones: the latency between hosts; none for a single member
     assert among.seconds(sends("halo", 8.0)) == pytest.approx(X + 8 / 6e9, rel=1e-9)
     assert groups(1).seconds(sends("halo")) == 0.0
@@ -225,6 +227,44 @@ def test_a_halo_goes_along_rows_of_a_group():
         assert among.seconds(node) == pytest.approx(A + N / NVLINK, rel=1e-9)
         laid = among.batch(node)
         assert laid is not None and len(laid[0]) == 3 * 4
+
+
+@pytest.mark.parametrize(
+    ("node", "expected"),
+    [
+        ({"collective": "halo"}, "01 12 23 34 45 10 21 32 43 54"),
+        ({"collective": "halo", "row": 3}, "01 12 34 45 10 21 43 54"),  # two rows
+        ({"collective": "halo", "row": 2, "stride": 3}, "03 14 25 30 41 52"),  # and columns
+        ({"collective": "gather"}, "10 20 30 40 50"),
+        ({"collective": "send"}, "01 12 23 34 45"),
+        ({"collective": "send_back"}, "10 21 32 43 54"),
+        ({"collective": "send", "member": 2}, "23"),
+        ({"collective": "send_back", "member": 2}, "21"),
+    ],
+)
+def test_messages_lead_from_member_to_member(node, expected):
+    """Of six."""
+    src, dst, share = Pairs(sends(**node), ring(2), 0.0, np.zeros(6, np.int32))._ends(6)
+    assert [f"{a}{b}" for a, b in zip(src, dst, strict=True)] == expected.split()
+    assert share.tolist() == [1.0] * len(src)
+
+
+@pytest.mark.parametrize(
+    ("members", "most", "shifts"),
+    [
+        (9, 200, [1, 2, 3, 4, 5, 6, 7, 8]),
+        (9, 18, [1, 3, 6, 8]),  # two shifts would do, but four are taken, evenly spread
+        (9, 45, [1, 3, 4, 6, 8]),
+        (3, 0, [1, 2]),
+    ],
+)
+def test_some_shifts_stand_for_all(monkeypatch, members, most, shifts):
+    """Each has its share of the bytes that a member sends to all others."""
+    monkeypatch.setattr(collectives, "MAX_ALLTOALL_MESSAGES", most)
+    src, dst, share = pair_up_by_shifts(np.arange(members, dtype=np.int32))
+    assert src.tolist() == [*range(members)] * len(shifts)
+    assert ((dst - src) % members).tolist() == np.repeat(shifts, members).tolist()
+    assert share == pytest.approx((members - 1) / members / len(shifts))
 
 
 def test_what_is_gathered_comes_in_over_the_hcas_of_one_host():
@@ -275,7 +315,14 @@ def test_measured_values_count_inside_model_groups_alone():
     for group in ("data", "all"):
         node = sends("allreduce", group=group)
         assert other.seconds(node) == plain.seconds(node)
-    for algorithm in (nccl(2, protocols="nccl_2.7"), tree(2)):
+    # protocols differ by values that were not measured: only one is left
+    protocols = nccl(2, protocols="nccl_2.7")
+    for measured in ({"step_latency": 1e-3}, {"bus_bandwidth": 1e9}):
+        for nbytes in (8.0, N):
+            node = sends("allreduce", nbytes)
+            plain_seconds = groups(4, nccl(2), **measured).seconds(node)
+            assert groups(4, protocols, **measured).seconds(node) == plain_seconds
+    for algorithm in (protocols, tree(2)):
         among = groups(4, algorithm, step_latency=1e-3)
         assert among.seconds(sends("halo", 8.0)) == pytest.approx(1e-3, rel=1e-3)
 

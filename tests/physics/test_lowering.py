@@ -224,27 +224,32 @@ def test_a_message_of_samples_from_ssd_and_memory_is_read_twice():
     assert edges(batch) == {(0, 6), (6, 2), (2, 4), (1, 7), (7, 3), (3, 5)}
 
 
-def test_the_second_message_of_an_iteration_may_be_the_one_that_is_read_twice():
-    """Rank 1 sends sample 1 from the SSD, then 2 from the SSD and 3 from memory; rank 0 what it has
-    in memory alone."""
+def test_each_message_of_an_iteration_may_be_read_twice():
+    """Of two samples in each of two messages, rank 1 has the first one on the SSD and the other in
+    memory, rank 0 both in memory."""
     plan = ExchangePlan(
-        sample=np.array([[0, 1], [2, 3], [5, 4]]),
-        target=np.array([[1, 0], [1, 0], [1, 0]]),
-        iteration=np.array([0, 0, 0]),
-        message=np.array([0, 1, 1]),
+        sample=np.array([[0, 1], [2, 3], [3, 0], [5, 4]]),
+        target=np.array([[1, 0]] * 4),
+        iteration=np.array([0] * 4),
+        message=np.array([0, 0, 1, 1]),
     )
-    costs = costs_of(plan, np.array([[True, False], [True, False], [True, True]]))
-    first, second = messages_of(costs, 0, RESOURCES, reads_in_flight=1)
-    assert (first.mixed.tolist(), second.mixed.tolist()) == ([False] * 2, [False, True])
+    costs = costs_of(plan, np.array([[True, False], [True, True]] * 2))
+    for message in messages_of(costs, 0, RESOURCES, reads_in_flight=1):
+        assert message.mixed.tolist() == [False, True]
     batch = lowered("none", costs).batch
-    # reads, works and wires of both messages, then the second reads of the last one
-    assert links(batch)[2:4] == [["h0000.memory"], ["h0001.ssd"]]
-    assert links(batch)[12:] == [[], ["h0001.memory"]]
-    assert batch.tasks["nbytes"][[2, 3, 12, 13]].tolist() == [200e3, 100e3, 0, 300e3]
-    assert batch.tasks["delay"][[2, 3]] == pytest.approx([0, SEEK])
-    assert batch.tasks["account"].tolist() == [*[0, 1] * 4, *[NONE] * 4, 0, 1]
-    chain = {(0, 4), (4, 8), (4, 2), (2, 12), (12, 6), (6, 10)}
-    assert edges(batch) == chain | {(begin + 1, end + 1) for begin, end in chain}
+    # reads and works of both messages, their wires, then their second reads
+    assert links(batch)[:4] == [["h0000.memory"], ["h0001.ssd"]] * 2
+    assert links(batch)[12:] == [[], ["h0001.memory"]] * 2
+    # rank 0 sends 100 + 100 kB, then 100 + 100 kB; rank 1 200 + 100 kB, then 100 + 300 kB
+    read_nbytes = batch.tasks["nbytes"][[0, 1, 2, 3, 12, 13, 14, 15]]
+    assert read_nbytes.tolist() == [200e3, 200e3, 200e3, 100e3, 0, 100e3, 0, 300e3]
+    assert batch.tasks["work"][[13, 15]].tolist() == [100e3, 300e3]
+    assert batch.tasks["delay"][:4] == pytest.approx([0, SEEK, 0, SEEK])
+    assert batch.tasks["account"].tolist() == [*[0, 1] * 4, *[NONE] * 4, *[0, 1] * 2]
+    chain = {(0, 12), (12, 4), (4, 8), (4, 2), (2, 14), (14, 6), (6, 10)}
+    second_rank = {(begin + 1, end + 1) for begin, end in chain}
+    # of rank 0 no message is read twice, but its place is kept
+    assert edges(batch) == chain | second_rank
 
 
 def test_messages_of_a_job_have_accounts_and_pairs_of_their_own():
@@ -354,6 +359,52 @@ def test_a_slow_host_decodes_longer():
     expected = alike.filled.copy()
     expected[1, :, -2, FILLED.index("work")] *= 2
     assert found.filled == pytest.approx(expected, rel=1e-12)
+
+
+def test_reads_that_no_batch_needs_are_left_out():
+    """Where all is in memory the chain begins there; where nothing is read at all, with an empty
+    read of the source. A batch with nothing to read does not wait for the network either."""
+    scenario = small(world_size=2, workload__exchange="global_shuffle")
+    copy = ["pcie_in"]
+
+    def devices(**reads: Any) -> tuple[list[str], Any]:
+        found = read_chains(
+            Reads(**{name: np.array([values]) for name, values in reads.items()}),
+            scenario.workload,
+            RESOURCES,
+            jitter=np.ones((1, 2)),
+            rng=np.random.default_rng(0),
+        )
+        batch = found.batch(0, 0, group=3)
+        return [route[0].split(".")[-1] for route in links(batch)], found
+
+    nbytes = [1e6, 2e6]
+    memory, _ = devices(samples=[10, 10], nbytes=nbytes, hit_samples=[10, 10], hit_nbytes=nbytes)
+    assert memory == ["memory", "cores", *copy]
+    empty, _ = devices(samples=[0, 0], nbytes=[0.0] * 2, hit_samples=[0, 0], hit_nbytes=[0.0] * 2)
+    assert empty == ["open", "bandwidth", "cores", *copy]
+    both, found = devices(
+        samples=[10, 10], nbytes=nbytes, hit_samples=[10, 4], hit_nbytes=[1e6, 5e5]
+    )
+    assert both == ["open", "bandwidth", "memory", "cores", *copy]
+    delays = found.filled[:, 0, 1, FILLED.index("delay")]
+    assert delays.tolist() == [0.0, pytest.approx(26e-9)]
+
+
+def test_each_try_of_a_request_counts_against_the_rate_of_the_store():
+    """6 and 10 requests, each tried twice in the mean; the first batch has 1.5 times as many."""
+    store = {"latency": "3 ms", "retry_share": 0.5, "retry_delay": "1 ms", "request_rate": "1 k/s"}
+    keys = {"cluster__object_store": store}
+    scenario = small(world_size=2, workload__exchange="global_shuffle:source=object_store", **keys)
+    found = read_chains(
+        READS,
+        scenario.workload,
+        resources_of(scenario),
+        jitter=JITTER,
+        rng=np.random.default_rng(0),
+    )
+    works = [found.batch(rank, 0, group=3).tasks["work"][0] for rank in (0, 1)]
+    assert works == pytest.approx([12 * 1.5, 20])
 
 
 def test_what_is_filled_are_the_first_columns_of_a_transfer():
@@ -651,8 +702,9 @@ def test_gradients_of_two_hosts_go_round_a_ring():
     assert batch is not None
     assert batch.tasks["work"].tolist() == pytest.approx([100e6, 100e6])
     assert links(batch)[0][1:3] == ["h0000>switch", "switch>h0001"]
-    one = small(world_size=1)
-    assert Allreduces(workload.allreduce, resources_of(one), rng).batch(100e6) is None
+    one = Allreduces(workload.allreduce, resources_of(small(world_size=1)), rng)
+    assert one.batch(100e6) is None
+    assert one.seconds(100e6, SCENARIO.network) == 0.0
 
 
 def test_importances_are_gathered():
@@ -660,6 +712,12 @@ def test_importances_are_gathered():
     assert gather_seconds(100.0, RESOURCES) == pytest.approx(LATENCY + 800 / 10e9)
     assert gather_seconds(0.0, RESOURCES) is None
     assert gather_seconds(1.0, resources_of(small(world_size=1))) is None
+
+
+def test_ranks_of_one_host_gather_over_its_memory():
+    """Two message latencies for four ranks, then 3 x 100 doubles over a quarter of 100 GB/s."""
+    host = resources_of(small(world_size=4, cluster__host__gpus=4))
+    assert gather_seconds(100.0, host) == pytest.approx(2 * LATENCY + 2400 / 25e9)
 
 
 def test_seconds_of_batches():
