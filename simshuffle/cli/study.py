@@ -268,7 +268,7 @@ def replay(
     from simshuffle.fabric.network.case import read_case
     from simshuffle.fabric.network.replay import csv_rows, facts, network_model, title
     from simshuffle.fabric.network.replay import replay as replay_case
-    from simshuffle.fabric.network.whole_file import check_target, whole_file
+    from simshuffle.spec.whole_file import check_target, whole_file
 
     model = network_model(
         network, {"tolerance": tolerance, "mtu": mtu, "port_buffer": port_buffer}

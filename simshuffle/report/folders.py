@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from simshuffle.errors import InputError, Problem
-from simshuffle.spec.library import INPUTS
+
+INPUTS = "inputs"
+"""The folder in a result folder with the files that its documents name."""
 
 # files that any result may have beside tables and figures
 _DOCUMENTS = {

@@ -21,8 +21,6 @@ from simshuffle.errors import Problem, ScenarioError
 _PACKAGE = Path(__file__).parents[1]
 CATALOG = _PACKAGE / "job" / "scenario" / "catalog"
 _SUFFIXES = (".yaml", ".yml", ".json")
-INPUTS = "inputs"
-"""The folder in a result folder with the files that its documents name."""
 
 
 def shipped_folder(folder: str) -> Path:

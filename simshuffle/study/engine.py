@@ -26,8 +26,7 @@ from simshuffle.errors import (
     refuse,
 )
 from simshuffle.report.columns import MAX_COUNT
-from simshuffle.report.folders import meta_of
-from simshuffle.spec.library import INPUTS
+from simshuffle.report.folders import INPUTS, meta_of
 from simshuffle.study.cell import Cell, Outcome, digest_of
 from simshuffle.study.executors import Executor, SerialExecutor
 from simshuffle.study.long_table import LazyTables, Table

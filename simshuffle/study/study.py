@@ -22,11 +22,10 @@ import pandas as pd
 
 from simshuffle.errors import Problem, refuse
 from simshuffle.report.console import html, terminal_text
-from simshuffle.report.folders import write_folder
+from simshuffle.report.folders import INPUTS, write_folder
 from simshuffle.report.names import short_names, shorten_names, with_short_names
 from simshuffle.report.style import sign_figure
 from simshuffle.report.table_io import plain_rows
-from simshuffle.spec.library import INPUTS
 from simshuffle.study.cell import Cell, Outcome, code_digest
 from simshuffle.study.long_table import LazyTables, get_lazily, get_long
 from simshuffle.study.schema import Column, Schema

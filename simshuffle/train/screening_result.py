@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from simshuffle.fabric.network.whole_file import whole_file
+from simshuffle.spec.whole_file import whole_file
 from simshuffle.workload.exchange import GlobalShuffle
 
 SHIFTED = 0.1

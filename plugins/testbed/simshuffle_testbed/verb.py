@@ -76,9 +76,9 @@ def request(options: TestbedOptions) -> tuple[Study[Any], Request[Any]]:
     from simshuffle.extensions.calibration.validation.testbed_patterns import (  # noqa: PLC0415
         NamespaceShape,
     )
-    from simshuffle.fabric.network.whole_file import check_target  # noqa: PLC0415 - what computes
     from simshuffle.report.folders import check_place  # noqa: PLC0415
     from simshuffle.spec.units import Dimension  # noqa: PLC0415
+    from simshuffle.spec.whole_file import check_target  # noqa: PLC0415 - what computes
     from simshuffle.study.perform import share_told  # noqa: PLC0415
     from simshuffle_testbed import measure, study  # noqa: PLC0415
 
@@ -111,7 +111,7 @@ def request(options: TestbedOptions) -> tuple[Study[Any], Request[Any]]:
 
 def _keep(result: Result, folder: Path, options: TestbedOptions) -> Iterable[str]:
     """Write the summary where it is wanted too."""
-    from simshuffle.fabric.network.whole_file import whole_file  # noqa: PLC0415 - what writes
+    from simshuffle.spec.whole_file import whole_file  # noqa: PLC0415 - what writes
 
     if options.keep_as is None:
         return []

@@ -18,8 +18,8 @@ from simshuffle.errors import Problem, ScenarioError
 from simshuffle.job.reliability.processes import process_by_name
 from simshuffle.job.scenario.calibrated import forget, include
 from simshuffle.job.scenario.other_kinds import complete, settle_kinds
+from simshuffle.report.folders import INPUTS
 from simshuffle.spec.library import (
-    INPUTS,
     catalog_entry,
     find_file,
     is_file,

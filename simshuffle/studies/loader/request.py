@@ -8,7 +8,8 @@ from typing import Any, get_args
 
 from simshuffle.errors import InputError, Problem, refuse
 from simshuffle.job.scenario.options import kinds_of, record_of
-from simshuffle.spec.library import INPUTS, suggest_nearest
+from simshuffle.report.folders import INPUTS
+from simshuffle.spec.library import suggest_nearest
 from simshuffle.studies.loader import order_file
 from simshuffle.studies.loader.cell import FileOrder, LoaderCell
 from simshuffle.studies.loader.options import LoaderOptions
