@@ -25,7 +25,7 @@ from simshuffle.train.training import Training
 from simshuffle.workload.exchange import LoaderShuffle, ShardsContext, loader_shuffle
 from simshuffle.workload.exchange.loader_shuffle import stored_samples
 from simshuffle.workload.orders.fetching import count_fetches, divide_into_pieces
-from simshuffle.workload.orders.order import Readers
+from simshuffle.workload.orders.order import EpochOrder, Readers
 from tests.small import seconds, small
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -519,5 +519,25 @@ def test_orders_of_many_samples_are_not_drawn_to_be_checked(monkeypatch):
     with pytest.raises(InputError, match="No samples found in dataset"):
         of.check(context(24))
     of.check(context(25))
-    with pytest.raises(InputError, match="must be at least 2"):
-        loader().check(context(25))
+    for samples_per_shard, value in ((None, "none"), (1, "1")):
+        with pytest.raises(InputError, match=f"must be at least 2: .*; got {value}"):
+            loader(samples_per_shard=samples_per_shard).check(context(25))
+
+
+def test_ranks_train_in_turns_of_their_workers():
+    """Batches of one sample. Rank 0 has rows 0 to 2 of a worker and 3 of another, whose turns are
+    iterations 0, 2, 4 and 1; rank 1 has row 4 alone. Of 5 samples each trains on 3."""
+    rank, worker = np.array([0, 0, 0, 0, 1]), np.array([0, 0, 0, 1, 0])
+    order = EpochOrder(rank, worker, np.array([0, 1, 2, 0, 0]), np.arange(5))
+    rows = loader_shuffle._rows_trained_on(order, Readers(1, 2, 2, 1), 5)
+    assert rows.tolist() == [0, 3, 1, 4, 4, 4]
+    with pytest.raises(InputError, match=r"must leave each rank a sample: .*; got none for rank 2"):
+        loader_shuffle._rows_trained_on(order, Readers(1, 3, 2, 1), 5)
+
+
+def test_the_first_epoch_is_checked_whose_seed_is_that_of_the_run():
+    """2^64 - 1 is the last seed of PyTorch; with it the second epoch has none."""
+    of = loader("distributed_sampler")
+    of.check(context(seed=2**64 - 1))
+    with pytest.raises(InputError, match="seed and epoch are not negative"):
+        of.epoch_shards(context(seed=2**64 - 1, epoch=2))
