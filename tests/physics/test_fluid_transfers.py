@@ -256,6 +256,54 @@ def test_ends_on_links_far_apart_come_in_order():
     assert len(network.links) >= LARGE
 
 
+# --------------------------------------------------------------------- tolerance, and few visits
+
+
+def test_a_flow_ends_with_another_if_exactly_the_tolerance_is_left():
+    """Half a unit/s each: 3 of 3 units and 3 of 4 at 6 s. A quarter of the second is left, and of
+    the third, on a link of its own, more, also at 7 s."""
+    for tolerance, finish, skipped in ((0.25, [6, 6, 10], 0.25), (0.2, [6, 7, 10], 0.0)):
+        network = FluidNetwork([1.0, 1.0], tags=3, capped=False, tolerance=tolerance)
+        network.post(0.0, batch([[0], [0], [1]], work=[3.0, 4.0, 10.0], tag=np.arange(3)))
+        run_to_end(network)
+        assert network.finish.tolist() == finish
+        assert network.clock["skipped"][0] == skipped
+        network.settle()
+        assert network.links["work"].tolist() == pytest.approx([7.0, 10.0])
+
+
+def test_links_that_change_together_are_visited_once_each_the_lowest_first():
+    """Link k has 3 k + 2 units/s. Two flows end there alone, the second of which goes on over link
+    k + 1: 1, 2, 3, ... units/s each. Then one more comes on each link, in some order: each level
+    falls, and raises the next one by less than lies between them."""
+    count = 8
+    network = FluidNetwork(3.0 * np.arange(count + 1) + 2.0, capped=False, width=2)
+    routes = [route for k in range(count) for route in ([k], [k, k + 1])]
+    network.post(0.0, batch(routes, work=1e6))
+    network.advance(1.0)
+    assert network._state.links["level"][:count].tolist() == pytest.approx(range(1, count + 1))
+    before = int(network.clock["n_visits"][0])
+    order = np.random.default_rng(1).permutation(count)
+    network.post(1.0, batch([[link] for link in order], work=1e6))
+    network.advance(1.0)
+    assert check.violations(network._state) == []
+    level = 0.0
+    for link in range(count):
+        level = (3 * link + 2 - level) / 3
+        assert network._state.links["level"][link] == pytest.approx(level)
+    # the last link has room for all that crosses it, and is looked at as well
+    assert network.clock["n_visits"][0] - before == count + 1
+
+
+def test_what_has_no_work_uses_no_link():
+    network = FluidNetwork([1.0], tags=2)
+    network.post(0.0, batch([[0], [0]], work=[0.0, 0.0], nbytes=[0.0, 3.0], tag=[0, 1], delay=1.0))
+    run_to_end(network)
+    network.settle()
+    assert network.finish.tolist() == [1.0, 1.0]
+    assert network.links["peak"].tolist() == network.links["busy"].tolist() == [0.0]
+
+
 # ----------------------------------------------------------------------------------- statistics
 
 

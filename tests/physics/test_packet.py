@@ -773,6 +773,16 @@ def test_statistics_stay_what_they_were():
         assert found.peak_buffer.tolist() == [MTU, 0, 0, 0]
 
 
+def test_all_that_ends_at_one_instant_is_told_at_once():
+    links, route = star(4)
+    network = PacketNetwork(links, mtu=MTU, port_buffer=MTU)
+    table = np.array([route(0, 1), route(2, 3), route(1, 0)], np.int32)
+    first, second, third = network.inject(0.0, table, [MTU, MTU, 2 * MTU]).tolist()
+    _, ended = network.advance(math.inf)
+    assert sorted(handle for handle, _ in ended) == sorted([first, second])
+    assert [handle for handle, _ in network.advance(math.inf)[1]] == [third]
+
+
 def test_a_pair_key_puts_messages_into_one_queue():
     links, route = star(3)
     table = np.array([route(0, 1), route(0, 2)], np.int32)
