@@ -31,7 +31,10 @@ def made() -> CacheEpoch:
     return CacheEpoch(SHARDS, EXCHANGE, BATCHES, NBYTES, np.array([0, 0, 1]))
 
 
-def test_batches_begin_and_end_where_shards_do():
+@pytest.mark.parametrize("at_once", [4, 100])
+def test_batches_begin_and_end_where_shards_do(at_once, monkeypatch):
+    """Summed rank by rank, and all at once."""
+    monkeypatch.setattr("simshuffle.workload.exchange.plan.SAMPLES_AT_ONCE", at_once)
     edges = batch_edges(SHARDS, 2, 2)
     assert edges.tolist() == [[0, 3, 5], [2, 5, 7], [3, 5, 9]]
     sums = batch_sums(SHARDS, edges, lambda slots: NBYTES[SHARDS.order[slots]])
@@ -153,3 +156,146 @@ def test_what_was_never_read_is_in_no_cache():
     assert hits_of([FIRST], 1000.0) == []
     # where all fits only what was read is there
     assert hits_of([FIRST, [3, 4, 0, 9, *(1, 2, 5, 6, 7, 8)]], 1000.0) == [3, 0]
+
+
+def test_one_host_may_have_room_for_its_shard_and_another_not():
+    """Three samples on host 0 and seven on host 1, whose caches hold three: read again in the same
+    order, each has left the second one when its turn comes."""
+    caches = PageCaches(30.0, np.full(10, 10.0), np.array([0, 1]), redrawn=False)
+    shards = Shards(np.arange(10, dtype=np.int32), np.array([0, 3, 10]))
+    samples = np.array([[2, 2], [1, 2], [0, 2], [0, 1]])
+    batches = BatchSizes(samples, 10.0 * samples, 2)
+    assert not np.any(caches.epoch(shards, empty_plan(2), batches).is_hit)
+    hits = caches.epoch(shards, empty_plan(2), batches)
+    assert np.asarray(hits.is_hit).tolist() == [True] * 3 + [False] * 7
+    assert hits.samples.tolist() == [[2, 0], [1, 0], [0, 0], [0, 0]]
+    assert hits.nbytes.tolist() == [[20.0, 0.0], [10.0, 0.0], [0.0, 0.0], [0.0, 0.0]]
+
+
+# --------------------------------------------------------------------------- two hosts that exchange
+
+TWO = BatchSizes(np.full((2, 2), 2), np.full((2, 2), 20.0), 2)
+"""Two batches of two samples of 10 bytes on each of two hosts."""
+
+
+def shards_of(*orders: list[int]) -> Shards:
+    return Shards(np.concatenate(orders).astype(np.int32), np.array([0, 4, 8]))
+
+
+def swaps(samples: list[list[int]]) -> ExchangePlan:
+    """After each iteration each of two ranks sends a sample to the other."""
+    steps = np.arange(len(samples))
+    return ExchangePlan(np.array(samples), np.array([[1, 0]] * len(samples)), steps, steps)
+
+
+def caches_of(capacity: float, redrawn: bool = False) -> PageCaches:
+    return PageCaches(capacity, np.full(8, 10.0), np.array([0, 1]), redrawn)
+
+
+ORDERS = shards_of([0, 1, 2, 3], [4, 5, 6, 7])
+
+
+@pytest.mark.parametrize(
+    ("capacity", "found"),
+    [
+        # received last, and then 5 bytes and itself
+        (14.9, []),
+        (15.0, [7]),
+        # 2 was read, then 7.5 bytes of the batch, of which 5 are sent on, and in all 30 are
+        # received or removed in the end: it was there if 27.5 and its own 10 had room
+        (37.4, [7]),
+        (37.5, [7, 2]),
+        # after 4 came, 10 were received, and 20 read, half of which was removed in the end
+        (39.9, [7, 2]),
+        (40.0, [7, 2, 4]),
+        # 1 is pushed out by all that is touched, unless shard and what is received have room
+        (59.9, [7, 2, 4]),
+        (60.0, [7, 2, 4, 1]),
+    ],
+)
+def test_what_an_exchange_leaves_in_a_cache(capacity, found):
+    """Host 0 sends 0 and 3, and gets 4 and 7. In the next epoch it reads 7, 2, 4 and 1, and nothing
+    is sent: its 40 bytes fit from 40 on."""
+    caches = caches_of(capacity)
+    caches.epoch(ORDERS, swaps([[0, 4], [3, 7]]), TWO)
+    after = shards_of([7, 2, 4, 1], [5, 6, 0, 3])
+    hits = np.broadcast_to(caches.epoch(after, empty_plan(2), TWO).is_hit, (8,))
+    assert [
+        sample for sample, is_hit in zip(after.order[:4], hits, strict=False) if is_hit
+    ] == found
+
+
+@pytest.mark.parametrize(
+    ("capacity", "found", "sent"),
+    [
+        # read in the order of the epoch before: 25 x 0.625 + 25 for sample 1 ...
+        (40.6, [], [[True, True], [True, False]]),
+        (40.7, [1], [[True, True], [True, False]]),
+        (45.7, [0, 1], [[True, True], [True, False]]),
+        # ... and 10 bytes have come before the second batch
+        (50.6, [0, 1], [[True, True], [True, False]]),
+        (50.7, [0, 1, 2], [[True, True], [True, False]]),
+        (55.7, [0, 1, 2, 3], [[True, True], [True, True]]),
+        # sent 15 bytes after it was read, 10 of its own; in the second step 5 of them
+        (24.9, [], [[False, False], [True, False]]),
+        (25.0, [], [[True, True], [True, False]]),
+        (14.9, [], [[False, False], [False, False]]),
+        # 5 is sent 35 bytes after it was read and 10 that came, of which 10 more were sent
+        (54.9, [0, 1, 2], [[True, True], [True, False]]),
+        (55.0, [0, 1, 2], [[True, True], [True, True]]),
+    ],
+)
+def test_what_is_read_and_sent_while_samples_come(capacity, found, sent):
+    caches = caches_of(capacity)
+    caches.epoch(ORDERS, empty_plan(2), TWO)
+    hits = caches.epoch(ORDERS, swaps([[0, 4], [3, 5]]), TWO)
+    assert [k for k in range(4) if np.broadcast_to(hits.is_hit, (8,))[k]] == found
+    assert hits.sent.tolist() == sent
+
+
+@pytest.mark.parametrize(
+    ("capacity", "found", "sent"),
+    [
+        # 2 is read 5 bytes after it was sent, and needs its own 10
+        (14.9, [], False),
+        (15.0, [2], False),
+        # since it was read 15 bytes were, of which a quarter is new, 20 of this epoch and itself
+        (43.7, [1, 2], False),
+        (43.8, [1, 2], True),
+        (45.7, [0, 1, 2], True),
+        (49.9, [0, 1, 2], True),
+        (50.0, [0, 1, 2, 3], True),
+    ],
+)
+def test_a_sample_that_is_sent_before_it_is_used_is_there_when_it_is(capacity, found, sent):
+    """After the first batch host 0 sends 2, which it reads in the second."""
+    caches = caches_of(capacity)
+    caches.epoch(ORDERS, empty_plan(2), TWO)
+    hits = caches.epoch(ORDERS, swaps([[2, 4]]), TWO)
+    assert [k for k in range(4) if np.broadcast_to(hits.is_hit, (8,))[k]] == found
+    assert hits.sent[0].tolist() == [sent, capacity >= 25]
+
+
+@pytest.mark.parametrize(
+    ("capacity", "found"),
+    [
+        # host 0 read 7 last in the epoch before: 5 x (1 - 15 / 80) + 15 + 10
+        (29.0, []),
+        (29.1, [7]),
+        # and 3 last in the one before that, since when it read half of the set:
+        # 80 (1 - 15/16 / 2) x (1 - 5 / 80) + 5 + 10
+        (54.8, [7]),
+        (54.9, [3, 7]),
+        (80.0, [3, 7]),
+    ],
+)
+def test_under_global_shuffle_a_host_finds_what_it_read_itself(capacity, found):
+    """Of 80 bytes each host reads half in an epoch, drawn anew: here the halves change hosts."""
+    caches = caches_of(capacity, redrawn=True)
+    caches.epoch(ORDERS, empty_plan(2), TWO)
+    caches.epoch(shards_of([4, 5, 6, 7], [0, 1, 2, 3]), empty_plan(2), TWO)
+    last = shards_of([3, 7], [0, 1, 2, 4, 5, 6])
+    last = Shards(last.order, np.array([0, 2, 8]))
+    samples = np.array([[2, 2], [0, 2], [0, 2]])
+    hits = caches.epoch(last, empty_plan(2), BatchSizes(samples, 10.0 * samples, 2))
+    assert [last.order[k] for k in range(2) if np.broadcast_to(hits.is_hit, (8,))[k]] == found

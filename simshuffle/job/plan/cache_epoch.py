@@ -149,8 +149,7 @@ class CacheEpoch:
 
         The number of iterations if in none.
         """
-        read = self.places < self.batches.samples.sum(axis=0)
-        return np.where(read, self.places // self._size, self.iterations)
+        return np.minimum(self.places // self._size, self.iterations)
 
     @cached_property
     def sent_before_use(self) -> Flags:
