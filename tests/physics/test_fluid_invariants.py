@@ -116,6 +116,37 @@ def test_all_holds_after_every_event_where_many_flows_meet_on_few_links(seed, ca
     np.testing.assert_allclose(network.finish, expected, rtol=1e-9)
 
 
+@pytest.mark.parametrize("capped", [False, True])
+@pytest.mark.parametrize("seed", range(2))
+def test_all_holds_where_many_flows_begin_together(seed, capped):
+    """60 flows begin at 0 s and 45 more at 2 s, all at new rates: links fill one after the other,
+    and the level of some rises while flows below it are stopped."""
+    rng = np.random.default_rng(10 + seed)
+    count, now = 105, 60
+    capacity = np.array([30.0, 21.0, 9.0, 5.0, 4.0, 50.0, 1000.0])
+    routes = [rng.choice(7, int(rng.integers(1, 4)), replace=False).tolist() for _ in range(count)]
+    work, start = rng.uniform(0.5, 2.0, count), np.repeat([0.0, 2.0], [now, count - now])
+    caps = rng.choice([0.05, 0.3, math.inf], count) if capped else np.full(count, math.inf)
+    network = FluidNetwork(capacity, width=3, capped=capped, tags=count)
+    posted = tasks(count, work=work, start=start, cap=caps, tag=np.arange(count))
+    network.post(0.0, TransferBatch(posted, pad_routes(routes)))
+    upcoming = 0.0
+    while upcoming <= 2.0:
+        upcoming, _ = network.advance(upcoming)
+        assert check.violations(network._state) == []
+        if network.now == 0.0:
+            rates = reference.max_min_rates(capacity, routes[:now], caps[:now])
+            view = check._View(network._state)
+            slots = network.posted_slots[:now]
+            assert [view.rates[slot] for slot in slots] == pytest.approx(rates, rel=1e-9)
+    network.advance(math.inf)
+    network.settle()
+    ends = reference.finish_times(capacity, np.zeros(7), routes, work, start, None, caps)
+    np.testing.assert_allclose(network.finish, ends, rtol=1e-9)
+    carried = [sum(work[i] for i in range(count) if link in routes[i]) for link in range(7)]
+    np.testing.assert_allclose(network.links["work"], carried, rtol=1e-9)
+
+
 # ---------------------------------------------------------------------------- something out of step
 
 

@@ -33,7 +33,7 @@ def test_pairs_whose_keys_share_a_bucket_keep_their_turns_apart():
     """Pairs a, b and c have one bucket of the hash table and a link of 1 unit/s each. The list of
     the bucket loses its last, its first and its middle entry: b at 2 s, c at 3 s, b at 4 s."""
     network = FluidNetwork([1.0, 1.0, 1.0], tags=10)
-    a, b, c = 5, 5 + PAIR_BUCKETS, 5 + 2 * PAIR_BUCKETS
+    a, b, c = 0, PAIR_BUCKETS, 2 * PAIR_BUCKETS
     pairs = [a, b, c, a, b, b, c]
     work = [1.0, 2.0, 3.0, 4.0, 1.0, 1.0, 1.0]
     routes = [[(a, b, c).index(pair)] for pair in pairs]
@@ -235,13 +235,18 @@ def test_each_distinct_rate_limit_has_one_link_however_many_there_are():
     assert not network._state.links["n_alive"].any()
 
 
-def test_ends_on_links_far_apart_come_in_order():
+@pytest.mark.parametrize("crowd", [0, 40])
+def test_ends_on_links_far_apart_come_in_order(crowd):
     """Of 2 * 64 * 64 + 500 links some of the first, of one block of 64, of one group of 64 blocks,
-    and of others have a flow each. One link falls to half its capacity, another rises to twice."""
+    and of others have a flow each. One link falls to half its capacity, another rises to twice. A
+    crowd on one more link begins with them, so that all rates are made at once, and ends at 12 s.
+    """
     network = FluidNetwork(np.full(2 * FAN * FAN + 500, 2.0), tags=9)
     links = [2 * FAN * FAN + 499, 0, FAN * FAN + 70, FAN * FAN, 63, 64, 2 * FAN * FAN, 3, 65]
     work = np.array([9.0, 8.0, 7.0, 6.0, 5.0, 4.0, 3.0, 3.0, 40.0])
-    network.post(0.0, batch([[link] for link in links], work=work, tag=np.arange(9)))
+    routes = [[link] for link in [*links, *[FAN * FAN + 200] * crowd]]
+    tag = np.append(np.arange(9), np.full(crowd, -1))
+    network.post(0.0, batch(routes, work=np.append(work, np.full(crowd, 0.6)), tag=tag))
     instants = []
     upcoming = 0.0
     while upcoming < math.inf:
@@ -251,7 +256,8 @@ def test_ends_on_links_far_apart_come_in_order():
             upcoming = network.set_capacity(np.array([63, 65]), [1.0, 4.0], 2.0)
             assert upcoming == 3.0
         instants.append(network.now)
-    assert instants == [0.0, 1.5, 2.0, 3.0, 3.5, 4.0, 4.5, 11.0]
+    last = [12.0] if crowd else []  # 40 * 0.6 units at 2 units/s
+    assert instants == pytest.approx([0.0, 1.5, 2.0, 3.0, 3.5, 4.0, 4.5, 11.0, *last])
     assert network.finish.tolist() == [4.5, 4.0, 3.5, 3.0, 3.0, 2.0, 1.5, 1.5, 11.0]
     assert len(network.links) >= LARGE
 
