@@ -8,7 +8,14 @@ import pytest
 from simshuffle.cli import main
 from simshuffle.job.plan.idle_inputs import LINK, PFS, SSD, TAPER, idle_inputs
 from simshuffle.job.sim.simulate import simulate
-from simshuffle.job.uncertainty.decisive import DECODE, PAGE_CACHE, WORKERS, decisive_inputs
+from simshuffle.job.uncertainty.decisive import (
+    DECODE,
+    PAGE_CACHE,
+    WORKERS,
+    _multiply_input,
+    _representatives,
+    decisive_inputs,
+)
 from tests.small import small
 
 # a leaf switch of 24 ports has 8 up and 16 down with a taper of 2; 36 hosts are on three
@@ -128,6 +135,62 @@ def test_the_page_cache_that_nobody_gave_is_among_them():
     assert cache.shorter < -0.5 and cache.longer > 0.1
     assert "taken: 60 MB, in epoch 100; " in cache.describe()
     assert PAGE_CACHE not in found(page_cache="60 MB")
+
+
+def test_the_fastest_and_the_slowest_of_both_ends_of_the_sizes_stand_for_all():
+    """Of 2, 4 and 8 ranks: samples that take longer make the slower runs."""
+    values = {"x": "1 ms", "y": "9 ms", "z": "3 ms"}
+    runs = {
+        f"{name}{ranks}": small(world_size=ranks, workload__dataset__decode=decode)
+        for ranks in (4, 8, 2)
+        for name, decode in values.items()
+    }
+    order = "loader_shuffle:order=webdataset,order.buffer_size=4,samples_per_shard=10"
+    runs["order"] = small(world_size=1, workload__exchange=order)
+    assert set(_representatives(runs)) == {"x2", "y2", "x8", "y8"}
+    assert set(_representatives({"x4": runs["x4"]})) == {"x4"}
+    assert _representatives({"order": runs["order"]}) == {}
+
+
+def test_an_input_is_multiplied_with_what_goes_with_it():
+    memory = {"capacity": "80 MB", "bandwidth": "100 GB/s"}
+    scenario = small(
+        epochs=2, cluster__memory=memory, workload__loader={"workers": 3, "prefetch": 5}
+    )
+    loader = _multiply_input(scenario, WORKERS, 0.5).workload.loader
+    assert (loader.workers, loader.prefetch) == (2, 2)  # 1.5 and 2.5, rounded to even
+    loader = _multiply_input(scenario, WORKERS, 0.1).workload.loader
+    assert (loader.workers, loader.prefetch) == (1, 1)
+    # of 80 MB a cache takes three quarters, which end after 100 epochs; no more than all
+    for factor, nbytes in ((0.5, 30e6), (2.0, 80e6)):
+        late = _multiply_input(scenario, PAGE_CACHE, factor)
+        assert (late.cluster.memory.page_cache, late.epochs) == (nbytes, 100)
+    # decoding that nobody timed follows from the bytes; else it is what is given
+    assert _multiply_input(scenario, DECODE, 2.0).workload.dataset.decode_seconds == 2e-3
+    estimated = small(workload__dataset__decode=None)
+    seconds = estimated.workload.dataset.decode_seconds
+    assert seconds > 0
+    assert _multiply_input(estimated, DECODE, 3.0).workload.dataset.decode == 3 * seconds
+    rate = f"{PFS}.open_rate"
+    before = scenario.cluster.parallel_file_system.open_rate
+    assert _multiply_input(scenario, rate, 3.0).cluster.parallel_file_system.open_rate == 3 * before
+
+
+def test_an_input_stands_once_as_of_the_run_that_it_moves_most():
+    """Opens take 80 s and bind one run; in the other two workers decode 100 samples for 90 s."""
+    slow = {"cluster__parallel_file_system__open_rate": "10 /s"}
+    runs = {
+        "steps": small(workload__exchange=GLOBAL, workload__dataset__decode="1.8 s", **slow),
+        "opens": small(workload__exchange=GLOBAL, **slow),
+    }
+    found = decisive_inputs(runs)
+    assert (found[0].key, found[0].run) == (f"{PFS}.open_rate", "opens")
+    widths = [each.longer - each.shorter for each in found]
+    assert widths == sorted(widths, reverse=True) and min(widths) > 0.02
+    assert len({each.key for each in found}) == len(found) <= 3
+    assert all(each.shorter <= 0.0 <= each.longer for each in found)
+    said = found[0].describe("opens")
+    assert said.startswith("opens (taken: 10 1/s; -") and said.endswith(" % on opens)")
 
 
 def test_check_says_both_in_a_line_and_in_json(capsys):
