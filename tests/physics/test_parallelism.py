@@ -30,12 +30,16 @@ from simshuffle.workload.parallelism import (
     list_candidates,
     parallelism_name,
 )
+from simshuffle.workload.parallelism.base import find_divisors
+from simshuffle.workload.parallelism.candidates import even_grid
 from simshuffle.workload.parallelism.cutting import (
     block_starts,
     crossings,
+    piece_starts,
     saved_values,
     stage_starts,
 )
+from simshuffle.workload.parallelism.pipeline import largest_divisor
 
 # s of one collective, and of one byte of it; all different, so that none stands in for another
 ALPHA = {
@@ -687,3 +691,79 @@ def test_what_is_tried_when_nobody_says():
     assert found["data+spatial (4)"].grid == [2, 2]
     kinds = {way.kind for way in list_candidates(layer_list("gpt2_small"), 8, 4, 8).values()}
     assert kinds == {"data", "sharded_data", "tensor", "pipeline"}
+
+
+@pytest.mark.parametrize(
+    ("seconds", "most", "starts"),
+    [
+        # middles at 0.5, 1.5, 3 and 6 of 8 s: halves, then thirds of the time
+        ([1, 1, 2, 4], 2, [0, 3]),
+        ([1, 1, 2, 4], 3, [0, 2, 3]),
+        ([4, 1, 1, 2], 2, [0, 1]),
+        ([1, 6, 1], 2, [0, 1]),  # the middle of the long one is that of all
+        ([0, 0, 0, 0], 2, [0, 2]),
+        ([1, 1, 2, 4], 4, [0, 1, 2, 3]),
+        ([1, 1, 2, 4], None, [0, 1, 2, 3]),
+    ],
+)
+def test_layers_go_together_in_pieces_of_about_equal_time(seconds, most, starts):
+    assert piece_starts(np.array(seconds, float), most).tolist() == starts
+
+
+@pytest.mark.parametrize(
+    ("seconds", "stages", "starts"),
+    [
+        ([1, 1, 2, 4], 2, [0, 3]),
+        ([4, 2, 1, 1], 2, [0, 1]),
+        ([3, 3, 2, 2, 2], 2, [0, 2]),
+        ([5, 1, 1, 5], 3, [0, 1, 3]),
+        ([1, 1, 1, 9], 3, [0, 2, 3]),  # each has a layer
+        ([9, 1, 1, 1], 4, [0, 1, 2, 3]),
+        ([2, 2, 3, 1, 1, 3], 3, [0, 2, 4]),
+    ],
+)
+def test_the_longest_stage_takes_as_little_as_it_can(seconds, stages, starts):
+    assert stage_starts(np.array(seconds, float), stages) == starts
+
+
+def test_divisors():
+    assert find_divisors(12) == [2, 3, 4, 6, 12]
+    assert (find_divisors(36)[4], find_divisors(7), find_divisors(1)) == (9, [7], [])
+    divisors = [largest_divisor(12, limit) for limit in (0, 1, 5, 6, 11, 12, 99)]
+    assert divisors == [1, 1, 4, 6, 6, 12, 12]
+    assert largest_divisor(7.5, 9) == 1
+
+
+@pytest.mark.parametrize(
+    ("extents", "members", "grid"),
+    [
+        ((8, 8), 4, [2, 2]),
+        ((8, 4), 8, [4, 2]),
+        ((4, 8), 8, [2, 4]),
+        ((9, 9), 6, [2, 3]),  # 2 along the first, then 3 along what is longer
+        ((8, 8, 8), 8, [2, 2, 2]),
+        ((8, 4), 4, None),  # parts are as long as wide after the first cut: all along one
+        ((64,), 4, None),
+        ((), 4, None),
+    ],
+)
+def test_members_lie_along_the_longest_sides(extents, members, grid):
+    assert even_grid(extents, members) == grid
+
+
+def test_groups_that_are_tried_divide_the_ranks_and_fit_a_host():
+    """Six GPUs: 2 and 4, and the divisors 2, 3 and 6; of 12 ranks all of these are a part."""
+    layers = LayerList(
+        "two", (Layer("a", "conv", (INPUT,), (4, 24, 24), (12, 24, 24), 9),), (4, 24, 24)
+    )
+
+    def sizes(world_size, gpus):
+        found = list_candidates(layers, world_size, 8, gpus)
+        ways = {name: way.group_size(world_size) for name, way in found.items()}
+        return sorted({size for name, size in ways.items() if "data+spatial" in name})
+
+    assert sizes(12, 6) == [2, 3, 4, 6]
+    assert sizes(24, 8) == [2, 4, 8]
+    assert sizes(8, 8) == [2, 4]  # all ranks are one group, without data parallelism
+    assert sizes(9, 6) == [3]
+    assert [*list_candidates(layers, 1, 8, 8)] == ["data"]
