@@ -1,6 +1,7 @@
 """The verb loader: what it counts, what it says of a recorded order, and what it refuses."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -8,9 +9,15 @@ import pytest
 
 from simshuffle.cli import main
 from simshuffle.studies.loader import request
-from simshuffle.studies.loader.cell import LoaderCell
+from simshuffle.studies.loader.cell import (
+    LoaderCell,
+    collect_mixtures,
+    epoch_rows,
+    summarize_order,
+)
 from simshuffle.studies.loader.shape import DataSetShape
 from simshuffle.study.registry import read_folder
+from simshuffle.workload.orders.fetching import divide_into_pieces
 from simshuffle.workload.orders.mixture import Mixture
 from simshuffle.workload.orders.order import COLUMNS, Readers, ShardedSet
 from tests.toy_orders import Drawn, Kept
@@ -169,6 +176,64 @@ def test_what_is_lost_repeated_and_unequal_is_said(here, capsys):
 def test_what_an_order_takes_grows_with_the_samples_of_its_epochs():
     cell = LoaderCell("drawn", OF_ALL, Drawn())  # 256 samples, twice
     assert (cell.cost, cell.memory) == pytest.approx((0.1 + 3e-6 * 512, 200e6 + 200 * 512), 1e-9)
+
+
+def test_two_epochs_in_a_row_by_hand():
+    """Requests are of the first and of the last; the largest imbalance is 66 of 60 samples."""
+    plain = {"requests": 9, "nbytes": 900, "hits": 3, "samples": 240, "held_nbytes": 70}
+    plain |= {"never": 16, "surplus": 0, "most": 66, "divergence": 0.2, "moves": np.nan}
+    plain |= {"batch_companions": np.nan, "rank_companions": np.nan}
+    later = {"requests": 5, "nbytes": 500, "hits": 64, "samples": 256, "held_nbytes": 60}
+    later |= {"never": 0, "surplus": 2, "most": 68, "divergence": 0.4, "moves": 0.5}
+    later |= {"batch_companions": 0.25, "rank_companions": 0.75}
+    orders = [Kept().epoch(DATA, READERS, 0, epoch) for epoch in range(2)]
+    shards = np.array([4.0, 2.0, np.nan])
+    row = summarize_order(orders, OF_ALL, [plain, later], shards)
+    entropy = row.pop("position_entropy")
+    assert 0.0 <= entropy <= 1.0
+    assert row == {
+        "first_requests": 9,
+        "first_nbytes": 900,
+        "last_requests": 5,
+        "last_nbytes": 500,
+        "hit_rate": 0.25,
+        "held_nbytes": 70,
+        "never": 16,
+        "surplus": 2,
+        "imbalance": pytest.approx(0.1),
+        "batch_companions": 0.25,
+        "rank_companions": 0.75,
+        "moves": 0.5,
+        "divergence": pytest.approx(0.3),
+        "shards": 3.0,
+        "end_shards": 2.0,
+    }
+
+
+def test_an_epoch_is_compared_with_the_one_before():
+    """A rank keeps its 64 of 256 samples: of its 63 others any 7 share the next batch."""
+    orders = [Kept().epoch(DATA, READERS, 0, epoch) for epoch in range(3)]
+    cell = LoaderCell("kept", OF_ALL, Kept())
+    positions = Kept().places(DATA, 0)
+    pieces = divide_into_pieces(DATA, Kept().unit, Kept().block, positions)
+    first, second, third = epoch_rows(orders, cell.shape, pieces)
+    assert all(np.isnan(first[f"{name}_companions"]) for name in ("batch", "rank"))
+    assert np.isnan(first["moves"])
+    for row in (second, third):
+        assert (row["rank_companions"], row["moves"]) == (1.0, 0.0)
+        assert row["batch_companions"] == pytest.approx(7 / 63, abs=0.03)
+    assert [row["epoch"] for row in (first, second, third)] == [0, 1, 2]
+    assert (first["samples"], first["most"]) == (256, 64)
+
+
+def test_mixtures_alone_say_what_their_sources_have():
+    outcomes = {
+        "a": SimpleNamespace(values={"sources": [{"source": 1}]}),
+        "b": SimpleNamespace(values={}),
+    }
+    cells = [SimpleNamespace(label=label) for label in outcomes]
+    assert collect_mixtures(cells, outcomes) == {"mixtures": {"a": [{"source": 1}]}}
+    assert collect_mixtures(cells[1:], outcomes) == {}
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,18 @@ from simshuffle.studies.simulation.contest import (
 )
 from simshuffle.studies.simulation.ranking import describe_ratio, list_names, rank_runs
 from simshuffle.studies.simulation.study import STUDY
-from simshuffle.studies.simulation.tables import half_of_window, label_column
+from simshuffle.studies.simulation.tables import (
+    Means,
+    epoch_lengths,
+    find_measure_problems,
+    half_of_window,
+    label_column,
+    last_epochs,
+    mean_epochs,
+    means_over_seeds,
+    measure_name,
+    measures_of_epochs,
+)
 from simshuffle.studies.simulation.text import _describe_unknown_division
 from simshuffle.studies.simulation.verdict import describe_basis, describe_hidden_fraction, verdict
 from simshuffle.studies.simulation.warm import (
@@ -272,6 +283,85 @@ def test_seconds_have_three_digits():
         assert format_three_digits(value) == text
     assert format_epoch({"epoch_s": 12.3456, "half": 0.0}) == "12.35"
     assert format_epoch({"epoch_s": 12.3456, "half": 0.1}) == "12.35 ± 0.10"
+
+
+def of_seeds(*seconds, run="a", epoch=1):
+    """Rows of epochs of one run and epoch, a seed each, with 3 s of staging times the seed."""
+    tables = [epochs((run, 4, value, 0.0)).assign(seed=n) for n, value in enumerate(seconds, 1)]
+    table = pd.concat(tables, ignore_index=True)
+    return table.assign(epoch=epoch, staging_s=3.0 * table["seed"], iterations=10 + table["seed"])
+
+
+def test_epochs_over_seeds_by_hand():
+    """1 and 3 s: 2 s, and t of one degree of freedom, 12.706, times sqrt(2) / sqrt(2)."""
+    table = pd.concat([of_seeds(1.0, 3.0), of_seeds(5.0, 5.0, run="b")], ignore_index=True)
+    means, half, seeds = mean_epochs(table)
+    assert (means["epoch_s"].tolist(), seeds) == ([2.0, 5.0], 2)
+    assert means["staging_s"].tolist() == [4.5, 4.5]
+    assert means["iterations"].tolist() == [11, 11]  # of the first seed
+    assert half.loc[("a", 1), "epoch_s"] == pytest.approx(12.706, rel=1e-4)
+    assert half.loc[("a", 1), "staging_s"] == pytest.approx(1.5 * 12.706, rel=1e-4)
+    assert half.loc[("b", 1), "epoch_s"] == 0.0
+    whole = Means(means, pd.DataFrame(), half, seeds).whole_epochs()
+    assert whole["seconds"].tolist() == [2.0, 5.0]
+    assert whole["half"].tolist() == pytest.approx([12.706, 0.0], rel=1e-4)
+
+
+def test_labels_over_seeds_count_as_nothing_where_a_seed_has_none():
+    table = of_seeds(1.0, 3.0)
+    parts = pd.DataFrame(
+        [("a", 1, 1, "I/O", "", 4.0), ("a", 1, 2, "FW+BW", "I/O", 6.0)],
+        columns=["run", "epoch", "seed", "label", "cause", "seconds"],
+    )
+    found = means_over_seeds(table, parts).breakdown
+    rows = set(found[["label", "cause", "seconds"]].itertuples(index=False, name=None))
+    assert rows == {("I/O", "", 2.0), ("FW+BW", "I/O", 3.0)}
+    one = means_over_seeds(table.drop(columns="seed"), parts)
+    assert one.half_intervals is None and one.breakdown is parts
+
+
+def test_columns_of_labels_are_own_work_and_waiting_for_it():
+    table = epochs(("a", 4, 9.0, 0.0), last=2)
+    parts = pd.DataFrame(
+        [
+            ("a", 1, "I/O", "", 4.0),
+            ("a", 2, "I/O", "", 1.0),
+            ("a", 2, "FW+BW", "I/O", 2.0),
+            ("a", 2, "FW+BW", "", 3.0),
+        ],
+        columns=["run", "epoch", "label", "cause", "seconds"],
+    )
+    found = measures_of_epochs(table, parts)
+    assert found["io_s"].tolist() == [4.0, 1.0]
+    assert found["wait_io_s"].tolist() == [0.0, 2.0]
+    assert found["fw_bw_s"].tolist() == [0.0, 3.0] and found["wait_fw_bw_s"].tolist() == [0, 0]
+
+
+def test_the_last_epoch_of_each_run_and_its_length():
+    table = epochs(("b", 4, 8.0, 0.0), ("a", 4, 4.0, 0.0), last=3).iloc[::-1]
+    assert last_epochs(table)[["run", "epoch"]].to_numpy().tolist() == [["a", 3], ["b", 3]]
+    lengths = epoch_lengths(table, ["run", "epoch"])
+    assert lengths.loc[("b", 2)].tolist() == [64e3, 10.0, 8e3]
+
+
+@pytest.mark.parametrize(
+    ("measure", "name", "num_problems"),
+    [
+        ("epoch_s", "time per epoch (s)", 0),
+        ("epoch_s/iterations", "time per iteration (s)", 0),
+        ("epoch_s/world_size", "time per GPU (s)", 0),
+        ("samples_per_s", "samples (1/s)", 0),
+        ("io_s/iterations", "io per iteration (s)", 0),
+        ("iterations", None, 1),
+        ("epoch_s/epoch", None, 1),
+        ("nothing/epoch", None, 2),
+        ("epoch_s/", None, 1),
+    ],
+)
+def test_measures_are_columns_over_counts(measure, name, num_problems):
+    assert len(find_measure_problems(measure)) == num_problems
+    if name:
+        assert measure_name(measure) == name
 
 
 def test_many_scales_are_not_all_said():
