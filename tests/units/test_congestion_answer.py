@@ -233,6 +233,58 @@ def test_what_is_simulated_fits_the_budget_unless_all_of_it_is_wanted(monkeypatc
     assert keys[0] == keys[1]
 
 
+def test_models_speak_for_and_against_a_winner_once_each():
+    seconds = {ALL: [1.0, 1.0, 1.0], PAIRS: [2.0, 0.5, 2.0]}
+    other = {ALL: [1.0], PAIRS: [0.5]}
+    times = times_of(
+        {
+            ("full", "analytic"): other,
+            FLUID: seconds,
+            PACKET: seconds,
+            ("short", "fluid"): other,
+            ("short", "packet"): other,
+        }
+    )
+    contest = answer.Contest.read(times, ALL, PAIRS)
+    assert (contest.ratio, contest.seeds, contest.agreeing) == (2.0, 3, 2)
+    assert contest.models == ("fluid", "packet")
+    assert contest.opposed == ("fluid, first bytes", "packet")
+    # an interval of a fifth of either time: 2 x 0.8 / 1.2 is above 1, and 0.5 x 1.2 / 0.8 below
+    wide = answer.Contest.read(times_of({FLUID: seconds}, width=0.2), ALL, PAIRS)
+    assert (wide.agreeing, wide.models, wide.opposed) == (2, ("fluid",), ())
+    assert answer.Contest.read(times_of({FLUID: seconds}, width=0.4), ALL, PAIRS).agreeing == 0
+
+
+def test_times_are_printed_in_a_unit_with_three_digits():
+    units = [answer.time_unit(seconds)[1] for seconds in (1.0, 0.999, 1e-3, 9e-4, 1e-6, 1e-9)]
+    assert units == ["s", "ms", "ms", "us", "us", "us"]
+    values = (1234.5, 9.996, 0.012345, 0.0, -1.0)
+    assert [answer.digits_of(value) for value in values] == ["1230", "10.0", "0.0123", "0", "0"]
+    assert answer.digits_of(12.345, 2) == "12"
+
+
+def test_the_table_of_times_has_medians_over_seeds():
+    """Of three seeds: 2 ms between 1 and 4 ms; on the wire half of that, a message at most 0.1 ms;
+    the packet model takes 1.5 times as long on the wire, where it has the same seed."""
+    times = times_of({FLUID: {PAIRS: [1.0, 2.0, 4.0]}, PACKET: {PAIRS: [3.0, 3.0]}})
+    times["wire_s"] = times["time_s"] / 2
+    times["slowdown"], times["flow_p99_s"] = [1.25, 1.5, 3.0, 9.0, 9.0], 1e-4
+    later = times_of({FLUID: {ALL: [9.0]}}, world_size=8).assign(slowdown=1.0, flow_p99_s=1.0)
+    table = details._times_table({"times": pd.concat([later, times])}, "")
+    assert str(table.title) == "64 ranks, fluid model, median over 3 seeds, times in ms"
+    cells = {str(column.header): [*column.cells] for column in table.columns}
+    assert [text for (text,) in cells.values()] == [
+        "random pairs",
+        "one message an iteration",
+        "2.00",
+        "1.00-4.00",
+        "1.00",
+        "1.50",
+        "0.100",
+        "2.25",  # 1.5 / 0.5 and 1.5 / 1 ms
+    ]
+
+
 def test_less_is_simulated_step_by_step_and_never_more_than_was_asked_for():
     """131,072 messages of an exchange at first; of seeds and packets as many as were asked for."""
 

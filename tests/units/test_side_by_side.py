@@ -2,17 +2,22 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import pandas as pd
 import pytest
 import yaml
 
 from simshuffle.cli import main
 from simshuffle.job.plan.jobs import isolate_job, place_jobs, separate_jobs
 from simshuffle.job.scenario.scenario import Scenario, from_dict, load_scenario
+from simshuffle.studies.simulation import mishaps
 from simshuffle.studies.simulation import study as simulation
+from simshuffle.studies.simulation.jobs import jobs_table
 from simshuffle.studies.simulation.verb import RunOptions
 from simshuffle.study import engine
+from simshuffle.study.study import Result
 from tests.small import small
 
 TWO = {"a": {"world_size": 4}, "b": {"world_size": 2, "start": "1 s"}}
@@ -119,6 +124,122 @@ def test_the_table_of_jobs_has_each_alone_and_beside_the_others():
     assert first.startswith("few loses most")
     assert "file opens of the file system" in second
     assert table.loc["far", "slowdown"] == pytest.approx(1.0, abs=1e-9)
+
+
+def jobs_result(seconds, links=()):
+    """Return a result of jobs from {run: s of each epoch} and rows of (run, link, share)."""
+    rows = [
+        (run, epoch, each)
+        for run, of_epochs in seconds.items()
+        for epoch, each in enumerate(of_epochs, 1)
+    ]
+    tables = {
+        "epochs": pd.DataFrame(rows, columns=["run", "epoch", "epoch_s"]),
+        "links": pd.DataFrame(links, columns=["run", "link", "mean_utilisation"]),
+    }
+    meta = {"runs": {run: {"routing": "d_mod_k"} for run in seconds}}
+    return Result(simulation.OF_JOBS, tables, meta, {})
+
+
+def test_the_job_that_loses_most_and_the_link_that_it_shares_by_hand():
+    """a takes 3 + 5 s for 2 + 2 s, b 3 s for 2 s, and c no longer. Both a and b use the file system
+    and the SSD when they are alone; c alone uses the NVLink of a."""
+    seconds = {"a alone": [2.0, 2.0], "a": [3.0, 5.0], "b alone": [2.0, 9.0], "b": [3.0]}
+    seconds |= {"c alone": [4.0], "c": [4.001]}
+    links = [
+        *(("a alone", "pfs.open", 0.4), ("a alone", "ssd", 0.9), ("a alone", "h0>s", 0.1)),
+        *(("b alone", "pfs.open", 0.3), ("b alone", "ssd", 0.2), ("b alone", "nvlink", 0.9)),
+        *(("a", "pfs.open", 0.5), ("a", "pfs.open", 0.8), ("a", "pfs.open", 0.6)),
+        *(("a", "ssd", 0.7), ("a", "h0>s", 0.99), ("a", "nvlink", 0.95)),
+    ]
+    table = jobs_table(jobs_result(seconds, links))
+    assert table[["job", "epoch"]].to_numpy().tolist() == [["a", 1], ["a", 2], ["b", 1], ["c", 1]]
+    assert table["slowdown"].tolist() == pytest.approx([1.5, 2.5, 1.5, 1.00025])
+    said = simulation.OF_JOBS.verdict(jobs_result(seconds, links))
+    assert said[:3] == [
+        "a loses most: beside the others its epochs take 2 times as long.",
+        "The busiest resource that a shares with another job is file opens of the file system:"
+        " 80% in use.",
+        "Of the other jobs, b takes 1.5 times as long.",
+    ]
+    unhurt = simulation.OF_JOBS.verdict(jobs_result({"c alone": [4.0], "c": [4.001]}))
+    assert unhurt[0] == "No job is slower beside the others than alone."
+    alone = simulation.OF_JOBS.verdict(
+        jobs_result({"a alone": [2.0], "a": [3.0]}, [*links[:3], *links[6:]])
+    )
+    assert len(alone) == 2  # there is no other job with which it may share
+
+
+LOSS = {"host": "h7", "at_s": 9.0, "epoch": 2, "ranks": 7, "policy": "shrink", "redone_s": 2.0}
+LOSS |= {"detect_s": 3.0, "restart_s": 4.0, "restore_s": 0.0, "reread_s": 5.0, "waited_s": 0.0}
+
+
+def completeness(*shares):
+    return [
+        {"epoch": n, "seen": seen, "planned": 1.0, "twice": 0.125}
+        for n, seen in enumerate(shares, 1)
+    ]
+
+
+def mishaps_of(**runs):
+    return SimpleNamespace(meta={"runs": runs})
+
+
+def test_what_a_loss_cost_is_summed_over_its_phases_and_hosts():
+    """2 s of work, 3 + 4 + 5 s of absence, twice; the least of an epoch was 75 %."""
+    twice = {"losses": [LOSS, LOSS | {"host": "h9"}], "completeness": completeness(1.0, 0.75)}
+    (said,) = mishaps.list_sentences(mishaps_of(a=twice))
+    assert said == (
+        "a lost h7, h9; this cost 28 s; an epoch saw 75 % of the data set instead of 100 %."
+    )
+    ended = {"losses": [LOSS | {"ranks": 0}], "completeness": completeness(0.9995)}
+    (said,) = mishaps.list_sentences(mishaps_of(a=ended))
+    assert said == (
+        "a lost h7 and ended there; this cost 14 s;"
+        " all epochs saw as much of the data set as without the loss."
+    )
+    many = {f"r{n}": ended for n in range(6)}
+    said = mishaps.list_sentences(mishaps_of(**many))
+    assert len(said) == 5
+    assert said[-1] == "2 more runs lost hosts; the table below has them."
+    assert len(mishaps.list_sentences(mishaps_of(**dict([*many.items()][:4])))) == 4
+
+
+def test_notes_on_a_lost_host_name_the_phases_that_took_time():
+    (note,) = mishaps.list_notes({"losses": [LOSS]})
+    assert note == (
+        "Lost h7 at 9 s, in epoch 2: 2 s of work is done again, 3 s until the loss was noticed,"
+        " 4 s to start again, 5 s to read its samples again; 7 ranks went on (shrink)."
+    )
+    refused = LOSS | {"ranks": 0, "loader": "litdata", "refused": "it says so"}
+    (note,) = mishaps.list_notes({"losses": [refused]})
+    assert note.endswith("where the job ended: litdata cannot go on, it says so.")
+    (note,) = mishaps.list_notes({"losses": [LOSS | {"loader": "litdata"}]})
+    assert note.endswith("went on (shrink); litdata decides what they read.")
+    kill = {"at_s": 9.0, "epoch": 2, "iteration": 3, "waited_s": 4.0, "rank": 5}
+    for writing, peers in ((1, ""), (3, " and 2 more")):
+        (note,) = mishaps.list_notes({"killed": kill | {"writing": writing, "what": "a save"}})
+        assert note == (
+            "killed by the watchdog 9 s after it began, in epoch 2 after iteration 3: ranks had"
+            f" waited 4 s for rank 5{peers}, a save."
+        )
+
+
+def test_mishaps_are_listed_by_kind_and_their_epochs_in_a_table():
+    runs = {"a": {"losses": [LOSS], "completeness": completeness(1.0, 0.755)}, "b": {"killed": {}}}
+    assert mishaps.mishaps_by_kind(mishaps_of(**runs)) == {
+        "killed": {"b": {}},
+        "losses": {"a": [LOSS]},
+        "completeness": {"a": runs["a"]["completeness"]},
+    }
+    (table,) = mishaps.list_tables(mishaps_of(**runs))
+    assert [[*column.cells] for column in table.columns] == [
+        ["a", "a"],
+        ["1", "2"],
+        ["100.0 %", "75.5 %"],
+        ["12.5 %", "12.5 %"],
+    ]
+    assert mishaps.list_tables(mishaps_of(b={})) == []
 
 
 def test_a_swept_scenario_with_jobs_names_each_combination():

@@ -19,7 +19,7 @@ from simshuffle.studies.loader.shape import (
     shape_of,
 )
 from simshuffle.studies.loader.tables import DECODING as DECODES
-from simshuffle.studies.loader.tables import LOOP, MAX_LOSS, READING, UNEVEN
+from simshuffle.studies.loader.tables import LOOP, MAX_LOSS, READING, UNEVEN, choose_settings
 from simshuffle.studies.loader.tuning import _find_bottleneck, list_settings
 from simshuffle.study.registry import read_folder
 from tests.small import small
@@ -76,6 +76,15 @@ def test_the_answer_is_the_smallest_setting_that_stalls_nothing(decoding, tmp_pa
     assert any("4 workers, 4 batches ahead: nothing stalls" in line for line in said)
     assert any("as the scenario has it, 2 workers, 4 batches ahead" in line for line in said)
     assert "num_workers=4, prefetch_factor=1" in str(decoding)
+
+
+def test_a_thousandth_less_is_as_good_and_threads_count_first(decoding):
+    table = decoding.tables["settings"].head(4).assign(samples_per_s=[998.9, 999.0, 1000.0, 1000.0])
+    table = table.assign(workers=[1, 2, 1, 1], prefetch=[1, 1, 9, 8], threads=[1, 1, 2, 2])
+    chosen = choose_settings(table)[["threads", "workers", "prefetch"]]
+    assert chosen.to_numpy().tolist() == [[1, 2, 1]]
+    chosen = choose_settings(table.assign(threads=1))[["threads", "workers", "prefetch"]]
+    assert chosen.to_numpy().tolist() == [[1, 1, 8]]
 
 
 def test_where_a_shared_resource_binds_no_setting_is_enough():
