@@ -184,10 +184,10 @@ def swept_result(label=""):
         ("local", 4, 1.5, "a.b=1.5 @4"),
         ("local", 8, 25_000.0, "else"),
     ]
-    table = pd.DataFrame(rows, columns=["workload.exchange", "world_size", "x.rate", "label"])
+    table = pd.DataFrame(rows, columns=["exchange", "world_size", "x.rate", "label"])
     table = table.assign(strategy="s", word=["on", "off", "on"])
     axes = [
-        {"name": "workload.exchange", "key": "workload.exchange", "numbers": False},
+        {"name": "exchange", "key": "workload.exchange", "numbers": False},
         {"name": "world_size", "key": "world_size", "numbers": True},
         {"name": "x.rate", "key": "cluster.x.rate", "numbers": True},
         {"name": "word", "key": "workload.word", "numbers": False},
