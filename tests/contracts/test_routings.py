@@ -35,7 +35,7 @@ from simshuffle.fabric.routing import fabric as fabric_module
 from simshuffle.fabric.routing import router as router_module
 from simshuffle.fabric.routing.dimension_order import SwitchGrid
 from simshuffle.fabric.routing.min_hop import BalancedRouter
-from simshuffle.fabric.routing.minimal import DetourDrawer
+from simshuffle.fabric.routing.minimal import DetourDrawer, MinimalRouter
 from simshuffle.fabric.routing.router import (
     HopByHop,
     MessagePositions,
@@ -777,12 +777,12 @@ def test_detours_are_drawn_message_by_message_and_not_within_a_group():
     pfs = fabric.endpoints("pfs")[0]
     drawer = DetourDrawer(fabric, 7)
     # host 2 g + s is on switch s of group g
-    src = np.array([0, 1, pfs, 9, 3], np.int32)
-    dst = np.array([9, 0, 4, pfs, 6], np.int32)
+    src = np.array([0, 1, pfs, 9, 3, 8], np.int32)
+    dst = np.array([9, 0, 4, pfs, 6, 1], np.int32)
     found = [*drawer.draw(src[:3], dst[:3]).tolist(), *drawer.draw(src[3:], dst[3:]).tolist()]
     # every one of the ten switches with hosts may be drawn, but not that of the storage
-    drawn = (hash_words(7, np.arange(5)) % np.uint64(10)).tolist()
-    assert found == [drawn[0], -1, -1, -1, drawn[4]]
+    drawn = (hash_words(7, np.arange(6)) % np.uint64(10)).tolist()
+    assert found == [drawn[0], -1, -1, -1, drawn[4], drawn[5]]
     many = np.zeros(400, np.int32)
     assert set(DetourDrawer(fabric, 1).draw(many, many + 9).tolist()) == set(range(10))
 
@@ -867,7 +867,7 @@ def test_switches_that_form_no_full_grid_are_none(name):
 def test_storage_at_some_switches_of_a_grid_or_at_other_storage_makes_it_none():
     some, placed, joined = (grid(PLACES, MESH) for _ in range(3))
     add_storage(some, "pfs", ALL[:5])
-    add_storage(placed, "pfs", ALL, coordinates=(1, 2))
+    add_storage(placed, "pfs", ALL, coordinates=(0, 0))
     # two that are linked to one another, and each to five switches: six neighbours, too
     add_storage(joined, "pfs", ALL[1:])
     add_storage(joined, "scratch", [*ALL[:5], "pfs.switch"])
@@ -938,3 +938,14 @@ def test_a_message_goes_round_where_the_straight_way_costs_more(
     routes = net.table.routes(np.full(count, src, np.int32), np.full(count, 8, np.int32))
     paths = {"S": straight, "D": around}
     assert [net.path(route) for route in routes] == [paths[way] for way in taken]
+
+
+def test_minimal_routes_are_the_same_for_every_seed():
+    """Two links between any two groups, and between any two switches of a group."""
+    fabric = Fabric(dragonfly_of(groups=5, local_links=2).sketch())
+    ports = np.arange(20, dtype=np.int32)
+    src, dst = np.repeat(ports, 20), np.tile(ports, 20)
+    expected = MinimalRouter(fabric, 0).routes(src, dst)
+    for seed in (1, 7):
+        assert np.array_equal(Minimal().router(fabric, seed).routes(src, dst), expected)
+    assert not np.array_equal(MinimalRouter(fabric, 1).routes(src, dst), expected)

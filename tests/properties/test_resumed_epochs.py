@@ -299,15 +299,15 @@ def test_ranks_with_less_repeat_their_own_and_those_with_nothing_that_of_another
     assert epoch_samples(last, drop_last=False).T.tolist() == [[6, 5, 4], [1, 0, 1], [0, 0, 0]]
 
 
-@pytest.mark.parametrize("batch", [1, 2, 3])
+@pytest.mark.parametrize("batch", [1, 2, 3, 4])
 def test_a_rank_repeats_a_sample_only_where_it_had_a_batch_less(batch):
     """7 of 12 samples are left to 3 ranks, 3 to one and 2 to the others. The third row is a batch
-    of its own but for batches of 3."""
+    of its own in batches of 1 or 2."""
     run = Epochs(LOCAL, 12, 3, batch, 5)
     run.owner, run.remaining = np.arange(12) % 3, np.isin(np.arange(12), [0, 3, 6, 1, 4, 2, 5])
     rows = run.training_rows(run.next_shards())
     assert sorted([*rows[:2].ravel().tolist(), rows[2, 0]]) == [0, 1, 2, 3, 4, 5, 6]
-    assert rows[2, 1:].tolist() == ([-1, -1] if batch == 3 else rows[0, 1:].tolist())
+    assert rows[2, 1:].tolist() == ([-1, -1] if batch > 2 else rows[0, 1:].tolist())
 
 
 def test_ranks_without_a_sample_that_is_left_train_on_the_first_that_they_own():
@@ -377,3 +377,19 @@ def test_seed_and_strategy_count_in_the_middle_of_an_epoch_alone():
     assert (unpack_state(part, run).remaining == run.remaining).all()
     with pytest.raises(InputError, match=r"state\.seed: must be 3"):
         unpack_state(part | {"seed": 4}, run)
+
+
+def test_epochs_are_counted_from_one_and_each_is_in_an_order_of_its_own():
+    """11 samples of 2 ranks; where the rest is left out 5 of each, in two batches of 2."""
+    run = Epochs(LOCAL, 11, 2, 2, 3, drop_last=True)
+    run.owner = np.arange(11) % 2
+    for epoch in (1, 2):
+        assert run.epochs_done == epoch - 1
+        shards = run.next_shards()
+        expected = LOCAL.shards(run.owner, 2, run.rng("shuffle", epoch))
+        assert (shards.order == expected.order).all()
+        rows = run.training_rows(shards)
+        assert rows.tolist() == np.stack([shards.order[:4], shards.order[6:10]], axis=1).tolist()
+        run.steps_done, run.remaining = 1, np.ones(11, bool)
+        run.finish_epoch(empty_plan(2))
+        assert (run.steps_done, run.remaining) == (0, None)
