@@ -7,7 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simshuffle.job.plan.epochs import EpochPlan, cached_share, plan_epochs, sample_nbytes
+from simshuffle.job.plan.cache_tier import TierReads
+from simshuffle.job.plan.epochs import (
+    EpochPlan,
+    Reads,
+    _fill_last_batch,
+    cached_share,
+    plan_epochs,
+    sample_nbytes,
+)
 from simshuffle.job.plan.findings import exchange_nbytes, exchange_samples
 from simshuffle.job.plan.holding import staging_seconds
 from simshuffle.job.scenario.scenario import Scenario, load_scenario
@@ -313,3 +321,36 @@ def test_staging_is_bound_by_the_ssd_of_the_fullest_host_or_the_file_system(
     exchange, values, seconds
 ):
     assert staging_seconds(scenario(exchange, **values)) == pytest.approx(seconds)
+
+
+def test_batches_that_are_filled_up_are_like_their_own_samples():
+    """Batches of 4: rank 0 lacks 2 of its second, rank 1 half of its first and all of its second,
+    which are like its 2 samples; rank 2 has none, and is like the mean of all 8."""
+    samples = np.array([[4, 2, 0], [2, 0, 0]])
+    hits = np.array([[3, 1, 0], [0, 0, 0]])
+    reads = Reads(
+        samples,
+        np.array([[40.0, 30.0, 0.0], [10.0, 0.0, 0.0]]),
+        hits,
+        np.array([[30.0, 10.0, 0.0], [0.0, 0.0, 0.0]]),
+        work=np.array([[1.0, 2.0, 1.0], [3.0, 1.0, 1.0]]),
+        tier=TierReads(hits, 5.0 * hits, samples - hits, 7.0 * samples),
+    )
+    filled = _fill_last_batch(reads, 4, 2)
+    assert filled.samples.tolist() == [[4] * 3] * 2
+    assert filled.nbytes.tolist() == [[40.0, 60.0, 40.0], [20.0, 60.0, 40.0]]
+    assert filled.hit_samples.tolist() == [[3, 2, 2], [0, 2, 2]]
+    assert filled.hit_nbytes.tolist() == [[30.0, 20.0, 20.0], [0.0, 20.0, 20.0]]
+    assert filled.work is reads.work or np.array_equal(filled.work, reads.work)  # type: ignore[arg-type]
+    assert filled.tier is not None
+    # twice as much of half a batch, nothing of an empty one
+    assert filled.tier.hit_samples.tolist() == [[3, 2, 0], [0, 0, 0]]
+    assert filled.tier.stored_nbytes.tolist() == [[28.0, 28.0, 0.0], [28.0, 0.0, 0.0]]
+    # of the first batches alone, with the means of all
+    first = _fill_last_batch(reads, 4, 1)
+    assert first.nbytes.tolist() == [[40.0, 60.0, 40.0]]
+    assert first.work is not None
+    assert first.work.tolist() == [[1.0, 2.0, 1.0]]
+    # no more hits than samples, however the counts are rounded
+    full = Reads(samples, 10.0 * samples, samples, 10.0 * samples)
+    assert _fill_last_batch(full, 4, 2).hit_samples.max() == 4

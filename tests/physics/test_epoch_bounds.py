@@ -322,6 +322,14 @@ def test_a_shard_smaller_than_a_batch_makes_a_shorter_backward_pass():
     assert allreduce_seconds(scenario) == exactly(shown)
 
 
+@pytest.mark.parametrize(
+    "values", [{"workload__allreduce__order": "shuffled"}, {"cluster__placement": "scattered"}]
+)
+def test_an_allreduce_of_drawn_hosts_is_bounded_without_domains(values):
+    """On one switch all hosts are alike."""
+    assert bounds(small(**values)).allreduce == exactly(10 * ALLREDUCE)
+
+
 def test_one_rank_sums_nothing():
     found = bounds(four_layers(DDP, world_size=1))
     assert (found.allreduce, found.passes.slowed) == (0.0, 0.0)

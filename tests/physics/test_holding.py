@@ -169,17 +169,20 @@ def test_loaders_keep_what_their_cache_holds():
     """Of more than two epochs with a cache that still fills nobody has counted the last: all of the
     set, or as much as there is room for."""
 
-    def keeping(epochs: int, **exchange: Any) -> float:
+    def keeping(epochs: int, batch: int = 10, **exchange: Any) -> float:
         loader = {"kind": "loader_shuffle", "order": "distributed_sampler", **exchange}
         scenario = small(
             **MACHINE | {"world_size": 8, "workload__exchange": loader, "epochs": epochs},
+            workload__local_batch_size=batch,
         )
         return max_held_nbytes(scenario)
 
     # one host has half of the set after the first epoch, and the rest by chance
     assert keeping(1) == pytest.approx(40e6)
     assert 40e6 < keeping(2) < 80e6
-    assert keeping(5) == pytest.approx(80e6)
+    assert keeping(3) == keeping(5) == pytest.approx(80e6)
+    # though many a batch of one sample fetches nothing
+    assert keeping(5, batch=1) == pytest.approx(80e6)
     assert keeping(5, cache_limit="30 MB") == pytest.approx(30e6)
     # without a cache each epoch is like the others
     assert keeping(5, cache_limit="0 B") == keeping(2, cache_limit="0 B") < 40e6

@@ -1,11 +1,18 @@
 """Loaders that hand out batches in order, worked out by hand, and against the simulation."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simshuffle.job.plan.prefetching import loader_demand, wait_seconds
+from simshuffle.job.plan.prefetching import (
+    LoaderDemand,
+    loader_demand,
+    play_loops,
+    wait_seconds,
+)
 from simshuffle.job.scenario.scenario import load_scenario
 from simshuffle.job.sim.simulate import simulate
 from simshuffle.report import report
@@ -154,6 +161,84 @@ def test_what_a_scenario_asks_of_its_loader():
     assert found.shared["SSD"] == exactly(1e6 / 3e9)
     assert found.shared["decode"] == exactly(10e-3 / 8)
     assert found.binding == ("decode", exactly(10e-3 / 8))
+
+
+def test_what_eight_ranks_ask_of_their_loaders():
+    """A step takes the allreduce of an iteration, too. Where all fits into memory the second epoch
+    is read from there; a shard of 4 samples is a batch."""
+    allreduce = 14 * 9.6e-6 + 2 * 7 / 8 * 102228128 / 10e9
+    loader = {"workers": 3, "prefetch": 2, "threads": 2}
+    found = loader_demand(
+        small(epochs=2, cluster__memory__page_cache="1 GB", workload__loader=loader)
+    )
+    assert found.step == exactly(10 * (0.9083e-3 + 1.817e-3) + 0.5679e-3 + allreduce)
+    assert (found.read.item(), found.decode) == (exactly(1e6 / 100e9), exactly(10e-3 / 2))
+    assert found.shared["memory"] == exactly(1e6 / 100e9)
+    assert (found.shared["SSD"], found.at_once, found.threads) == (0.0, 2, 2)
+    assert "loader workers" not in found.shared
+    few = loader_demand(small(workload__dataset__num_samples=32))
+    assert few.read.item() == exactly(4 * 80e-6 + 4e5 / 3e9)
+    assert (few.decode, few.copy) == (exactly(4e-3), exactly(COPY * 4 / 10))
+    assert few.shared["PCIe"] == exactly(COPY * 4 / 10)
+
+
+def test_what_an_order_of_a_loader_asks_of_it():
+    """Each sample is a piece: a request of 1 ms, and its bytes over a cable. Of 10 batches each
+    resource serves a tenth."""
+    order = {"kind": "loader_shuffle", "order": "distributed_sampler", "cache_limit": "0 B"}
+    found = loader_demand(small(workload__exchange=order))
+    assert found.read == exactly(np.full((10, 8), 10 * (1e-3 + 1e5 / 10e9)))
+    assert found.shared["file opens"] == exactly(80 / 20e3)
+    assert found.shared["decode"] == exactly(10e-3 / 8)
+
+
+def test_a_loader_is_waited_for_where_what_all_share_takes_longest():
+    """Two of 10 ms alone, 4 at once: nobody waits below 2.5 ms or a step; above, 4 batches take as
+    long as the resource needs for 4."""
+
+    def load(slowest: float, step: float = 1e-3) -> float:
+        shared = {"SSD": slowest, "decode": slowest / 2}
+        read = np.array([[2e-3, 6e-3]])
+        return LoaderDemand(step, read, 5e-3, 1e-3, shared, 4, 1).load().mean().item()
+
+    assert load(2.4e-3) == load(9e-3, step=9e-3) == exactly(10e-3)
+    assert load(2.6e-3) == exactly(4 * 2.6e-3)
+    assert load(9e-3, step=8.9e-3) == exactly(4 * 9e-3)
+
+
+def test_a_load_has_factors_on_reading_and_decoding():
+    """And with two threads the longer of both counts, before the copy."""
+    demand = LoaderDemand(1.0, np.array([[4.0]]), 3.0, 0.5, {"SSD": 0.1}, 2, 1)
+    assert demand.load(2.0, 3.0).item() == 4.0 * 2 + 3.0 * 3 + 0.5
+    assert replace(demand, threads=2).load(2.0, 3.0).item() == 9.5
+    assert replace(demand, threads=2).isolated_seconds == 4.5
+
+
+def test_a_batch_that_is_sent_and_handed_over_comes_later():
+    """Two workers of a rank make batches in 4, 1, 3 and 2 s, are there at 1 and 2 s, and send them
+    in 2, beside the next one; a rank needs 0.5 s for each, and 1 for a step. Three are asked for
+    ahead."""
+    load = np.array([[4.0], [1.0], [3.0], [2.0]])
+    found = play_loops(
+        load,
+        np.full_like(load, 1.0),
+        2,
+        3,
+        begin=np.array([[1.0], [2.0]]),
+        sending=2.0,
+        handover=0.5,
+    )
+    # worker 0: 1 to 5, 5 to 8; worker 1: 2 to 3, and from 7.5, when the first was taken
+    assert found.batch_made.ravel().tolist() == [5.0, 3.0, 8.0, 9.5]
+    # sent at 7, 5, 10 and 11.5, and taken 0.5 later, or when the step before is over
+    assert found.batch_taken.ravel().tolist() == [7.5, 9.0, 10.5, 12.0]
+    assert found.step_ended.tolist() == [8.5, 10.0, 11.5, 13.0]
+
+
+def test_a_rank_without_workers_loads_in_turns():
+    load = np.array([[4.0, 2.0], [1.0, 3.0]])
+    found = play_loops(load, np.full_like(load, 1.0), 0, 1, sending=0.5)
+    assert found.step_ended.tolist() == [5.5, 5.5 + 3.0 + 0.5 + 1.0]
 
 
 @pytest.mark.parametrize(

@@ -575,6 +575,53 @@ def test_thinning_keeps_the_last_batch_and_the_share_that_caches_hold(
 PLAIN = small()
 
 
+@pytest.mark.parametrize(
+    ("samples", "iterations", "thinned", "left_out"),
+    [
+        # 100 iterations of 80 and 37 samples in no batch, 4 a rank and 5 more: of 12 none and 5
+        (8037, 12, 965, 88),
+        (8037, 50, 50 * 80 + 2 * 8 + 5, 50),
+        # the last batch of 100 lacks 10
+        (7990, 12, 950, 88),
+        (8037, 99, 99 * 80 + 4 * 8 + 5, 1),
+    ],
+)
+def test_a_thinned_scenario_by_hand(samples, iterations, thinned, left_out):
+    """Its caches shrink alike, and what it sends and reads grows by what is left out."""
+    scenario = small(
+        workload__dataset__num_samples=samples,
+        workload__exchange="local_shuffle:source=pfs",
+        cluster__memory__page_cache="50 MB",
+        cluster__cache_tier={"capacity": "300 MB", "bandwidth": "10 GB/s"},
+    )
+    thinning = thin_scenario(scenario, iterations)
+    of = thinning.scenario
+    assert (of.workload.dataset.num_samples, thinning.left_out) == (thinned, left_out)
+    share = thinned / samples
+    assert of.cluster.memory.page_cache == pytest.approx(50e6 * share)
+    assert of.cluster.cache_tier.capacity == pytest.approx(300e6 * share)
+    assert (thinning.factor, thinning.num_samples) == (pytest.approx(1 / share), samples)
+    # 80 a batch of all ranks
+    assert thinning.read_factor(480) == pytest.approx(1 + left_out * 80 / 480)
+
+
+def test_what_is_sent_grows_by_the_quotas_of_the_epoch():
+    """A tenth of 1004.625 samples of a rank is 100, and in the third epoch 101; a tenth of 120.625
+    is 12. A thousandth is 1, and 0 of the thinned one in the first epoch."""
+    exchange = "partial_local_shuffle:exchange_fraction={}"
+    scenario = small(workload__dataset__num_samples=8037, workload__exchange=exchange.format(0.1))
+    thinning = thin_scenario(scenario, 12)
+    assert [thinning.sent_factor(epoch) for epoch in (1, 2, 3)] == [100 / 12, 101 / 12, 100 / 12]
+    few = thin_scenario(scenario.with_values({"workload.exchange": exchange.format(0.001)}), 12)
+    assert few.sent_factor(1) == few.factor
+    local = thin_scenario(scenario.with_values({"workload.exchange": "local_shuffle"}), 12)
+    assert local.sent_factor(1) == local.factor == 8037 / 965
+    whole = thin_scenario(scenario, 100)
+    assert (whole.scenario, whole.left_out, whole.factor) == (scenario, 0, 1.0)
+    assert whole.sent_factor(1) == 1.0
+    assert thin_scenario(scenario, 99).left_out == 1
+
+
 def lengths_of(scenario):
     """Shapes of all arrays of the plan of 12 iterations."""
     _, plan, nbytes = ThinnedPlans(scenario).plan(1, 12)

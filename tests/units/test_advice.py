@@ -233,3 +233,112 @@ def test_new_says_which_answers_change_nothing_and_what_decides(tmp_path, monkey
     assert "--ssd-read" not in idle
     assert "--decode" in decisive
     assert "--batch-time" not in decisive
+
+
+@pytest.mark.parametrize(
+    ("values", "idle"),
+    [
+        # 8 links up of 10 GB/s; the servers of the file system are to have half of that
+        ({"cluster__parallel_file_system__read_bandwidth": "40 GB/s"}, True),
+        ({"cluster__parallel_file_system__read_bandwidth": "40.1 GB/s"}, False),
+        ({"cluster__parallel_file_system__write_bandwidth": "40.1 GB/s"}, False),
+        ({"cluster__parallel_file_system__write_bandwidth": "39 GB/s"}, True),
+        # hosts anywhere are on several leaves; faults may be of any cable
+        ({"cluster__placement": "scattered"}, False),
+        ({"faults": [{"what": "h0001.ssd", "at": "1 s", "rate": 0.5}]}, False),
+        ({"world_size": 17}, False),
+        ({"world_size": 16}, True),
+        ({"world_size": 1}, True),
+    ],
+)
+def test_a_taper_is_idle_where_what_goes_up_has_twice_the_room(values, idle):
+    assert (TAPER in keys(it=tree(workload__exchange=GLOBAL, **values))) == idle
+
+
+def test_a_network_without_a_taper_has_no_idle_one():
+    assert TAPER not in keys(it=small())
+
+
+@pytest.mark.parametrize(
+    ("values", "idle"),
+    [
+        ({}, True),
+        ({"cluster__host__gpus": 2}, False),
+        ({"workload__exchange": GLOBAL}, True),
+        ({"world_size": 1, "cluster__host__gpus": 2}, True),
+    ],
+)
+def test_links_of_gpus_are_idle_where_each_host_has_one_rank(values, idle):
+    assert ("cluster.host.nvlink_bandwidth" in keys(it=small(**values))) == idle
+
+
+@pytest.mark.parametrize(
+    ("values", "idle"),
+    [
+        # what is staged comes over the network
+        ({}, False),
+        ({"workload__staging": {"source": "object_store"}}, True),
+        ({"workload__exchange": "global_shuffle:source=object_store"}, False),
+        ({"workload__staging": {"source": "object_store"}, "world_size": 2}, False),
+        (
+            {
+                "workload__staging": {"source": "object_store"},
+                "workload__checkpoint": {"every": 5},
+            },
+            False,
+        ),
+        (
+            {
+                "workload__staging": {"source": "object_store"},
+                "workload__checkpoint": {"every": 5, "to": "ssd"},
+            },
+            True,
+        ),
+    ],
+)
+def test_links_are_idle_where_one_host_reads_nothing_over_them(values, idle):
+    store = {"latency": "1 ms"}
+    alone = {"world_size": 1, "cluster__object_store": store}
+    assert (LINK in keys(it=small(**alone | values))) == idle
+
+
+@pytest.mark.parametrize(
+    ("values", "idle"),
+    [
+        ({"epochs": 1}, True),
+        ({"epochs": 2}, False),
+        ({"epochs": 2, "workload__exchange": GLOBAL}, False),
+        ({"epochs": 2, "workload__exchange": "global_shuffle:source=object_store"}, True),
+        # from a memory nobody asks
+        ({"epochs": 2, "workload__staging": {"target": "memory"}}, False),
+        ({"epochs": 1, "workload__staging": {"target": "memory"}}, False),
+    ],
+)
+def test_page_caches_are_idle_where_no_file_is_read_twice(values, idle):
+    scenario = small(cluster__object_store={"latency": "1 ms"}, **values)
+    assert ("cluster.memory.page_cache" in keys(it=scenario)) == idle
+
+
+def test_checkpoints_that_are_drained_use_the_ssd_and_the_file_system():
+    """A taper is not idle where they go up, beside a file system of 80 GB/s."""
+    local = {"workload__exchange": "local_shuffle", "workload__staging": {"source": "object_store"}}
+    local |= {"cluster__object_store": {"latency": "1 ms"}}
+    local |= {"cluster__parallel_file_system__read_bandwidth": "80 GB/s"}
+    saved = {"workload__checkpoint": {"every": 5, "to": "ssd", "drain": "pfs"}}
+    assert TAPER in keys(it=tree(**local))
+    assert TAPER not in keys(it=tree(**local, **saved))
+    of_memory = saved["workload__checkpoint"] | {"to": "memory", "drain": "object_store"}
+    drained = small(
+        workload__exchange=GLOBAL,
+        workload__checkpoint=of_memory,
+        **{"cluster__object_store": {"latency": "1 ms"}},
+    )
+    assert f"{SSD}.write_bandwidth" in keys(it=drained)
+
+
+def test_nothing_is_said_beside_jobs_and_traffic_of_others():
+    assert keys(it=small(background=[{"kind": "uniform", "load": 0.1}])) == set()
+    assert keys() == set()
+    # reasons are those of the run on the most ranks
+    few, many = small(world_size=1), small(world_size=8)
+    assert {idle.key for idle in idle_inputs({"a": few, "b": many})} == keys(a=few) & keys(b=many)

@@ -1,5 +1,7 @@
 """Allreduces that were looked at are looked up, and never for a scenario that decides otherwise."""
 
+import pytest
+
 from simshuffle.job.plan.allreduce_alone import _seconds_alone, allreduce_alone
 from simshuffle.job.uncertainty.inputs import scale_inputs
 from tests.small import small
@@ -35,3 +37,26 @@ def test_a_value_that_does_not_decide_is_looked_up(monkeypatch):
     seconds = allreduce_alone(base, 1e6)
     monkeypatch.setattr("simshuffle.job.plan.allreduce_alone._seconds_alone", None)
     assert allreduce_alone(scale_inputs(base, {OPENS: 0.5}), 1e6) == seconds
+
+
+def test_one_rank_sums_nothing():
+    assert allreduce_alone(small(world_size=1), 1e6) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("values", "bandwidth"),
+    [
+        ({"cluster__host__nvlink_bandwidth": "9 GB/s"}, 9e9),
+        ({"cluster__host__nvlink_bandwidth": "900 GB/s"}, 21e9),  # that of the bus
+    ],
+)
+def test_two_ranks_of_a_host_sum_over_its_links(values, bandwidth):
+    """Two steps of 3.4 us, in which each sends all bytes once: not over cables or PCIe."""
+    seconds = allreduce_alone(small(world_size=2, cluster__host__gpus=2, **values), 1e8)
+    assert seconds == pytest.approx(2 * 3.4e-6 + 1e8 / bandwidth)
+
+
+@pytest.mark.parametrize(("pcie", "bandwidth"), [("16 GB/s", 10e9), ("4 GB/s", 4e9)])
+def test_two_hosts_sum_over_a_cable_or_pcie(pcie, bandwidth):
+    scenario = small(world_size=2, cluster__host__pcie_bandwidth=pcie)
+    assert allreduce_alone(scenario, 1e8) == pytest.approx(2 * 9.6e-6 + 1e8 / bandwidth)

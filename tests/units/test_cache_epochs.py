@@ -172,7 +172,7 @@ def test_one_host_may_have_room_for_its_shard_and_another_not():
     assert hits.nbytes.tolist() == [[20.0, 0.0], [10.0, 0.0], [0.0, 0.0], [0.0, 0.0]]
 
 
-# --------------------------------------------------------------------------- two hosts that exchange
+# -------------------------------------------------------------------------- two hosts that exchange
 
 TWO = BatchSizes(np.full((2, 2), 2), np.full((2, 2), 20.0), 2)
 """Two batches of two samples of 10 bytes on each of two hosts."""
@@ -299,3 +299,40 @@ def test_under_global_shuffle_a_host_finds_what_it_read_itself(capacity, found):
     samples = np.array([[2, 2], [0, 2], [0, 2]])
     hits = caches.epoch(last, empty_plan(2), BatchSizes(samples, 10.0 * samples, 2))
     assert [last.order[k] for k in range(2) if np.broadcast_to(hits.is_hit, (8,))[k]] == found
+
+
+@pytest.mark.parametrize(("capacity", "hit"), [(65.3, False), (65.4, True)])
+def test_what_comes_in_an_epoch_makes_older_what_is_left_out_of_it(capacity, hit):
+    """As above: sample 3 was read last in the first epoch, and is left out of the second, in which
+    a sample of 10 bytes comes: (40 + 10 + 5 x 0.6) x 0.95 + 5 + 10."""
+    caches = PageCaches(capacity, np.full(20, 10.0), np.array([0, 1]), redrawn=False)
+    others = [*range(10, 20)]
+    for order, exchange in (
+        ([*range(10)], empty_plan(2)),
+        ([4, 1, 2, 0, 3, 5, 6, 7, 8, 9], swaps([[4, 10]])),
+        ([3, 1, 2, 0, 10, 5, 6, 7, 8, 9], empty_plan(2)),
+    ):
+        of_other = [4 if sample == 10 else sample for sample in others] if order[0] == 3 else others
+        shards = Shards(np.array([*order, *of_other], np.int32), np.array([0, 10, 20]))
+        hits = caches.epoch(shards, exchange, TWO)
+    assert bool(np.asarray(hits.is_hit)[0]) == hit
+
+
+def test_room_for_one_host_in_an_epoch_is_none_for_all():
+    """Host 0 reads 40 bytes and gets 10 in the first epoch, for which 45 have no room, and host 1
+    20 and 20. In the next both have 30, but what was pushed out on host 0 is gone: sample 1."""
+    nbytes = np.array([10.0] * 4 + [5.0] * 4)
+    caches = PageCaches(45.0, nbytes, np.array([0, 1]), redrawn=False)
+    sizes = BatchSizes(np.full((2, 2), 2), np.array([[20.0, 10.0]] * 2), 2)
+    caches.epoch(ORDERS, swaps([[0, 4], [3, 7]]), sizes)
+    hits = caches.epoch(shards_of([7, 2, 4, 1], [5, 6, 0, 3]), empty_plan(2), sizes)
+    assert not np.asarray(hits.is_hit)[3]
+    assert np.asarray(hits.is_hit)[0]
+    # 50 bytes each had room, 30 and 70 have not all: 45 x (1 - 45 / 70) + 45 + 10 bytes for 5
+    caches = PageCaches(55.0, np.full(10, 10.0), np.array([0, 1]), redrawn=False)
+    for order, start in (([*range(10)], 5), ([2, 1, 0, 9, 8, 7, 6, 5, 4, 3], 3)):
+        shards = Shards(np.array(order, np.int32), np.array([0, start, 10]))
+        samples = np.diff(batch_edges(shards, 2, 4), axis=0)
+        hits = caches.epoch(shards, empty_plan(2), BatchSizes(samples, 10.0 * samples, 2))
+    assert np.asarray(hits.is_hit)[:4].all()
+    assert not np.asarray(hits.is_hit)[7]

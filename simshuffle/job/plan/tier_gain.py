@@ -102,7 +102,7 @@ def tier_warnings(scenario: Scenario) -> list[Problem]:
             )
         ]
     facts = tier_gain(scenario)["cache_tier"]
-    gain = 1.0 - facts["epoch_s"] / facts["without_s"] if facts["without_s"] else 0.0
+    gain = 1.0 - facts["epoch_s"] / facts["without_s"]
     if gain >= LITTLE:
         return []
     comparison = f"{100 * abs(gain):.2g} % {'shorter' if gain > 0 else 'longer'}"
