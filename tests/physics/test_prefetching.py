@@ -215,9 +215,9 @@ def test_a_load_has_factors_on_reading_and_decoding():
 
 
 def test_a_batch_that_is_sent_and_handed_over_comes_later():
-    """Two workers of a rank make batches in 4, 1, 3 and 2 s, are there at 1 and 2 s, and send them
-    in 2, beside the next one; a rank needs 0.5 s for each, and 1 for a step. Three are asked for
-    ahead."""
+    """Two workers of a rank make batches in 4, 1, 3 and 2 s, are there at 1 and 2 s, and send all
+    but the last in 2, beside the next one; a rank needs 0.5 s for each but the third, and 1 for a
+    step. Three are asked for ahead."""
     load = np.array([[4.0], [1.0], [3.0], [2.0]])
     found = play_loops(
         load,
@@ -225,14 +225,21 @@ def test_a_batch_that_is_sent_and_handed_over_comes_later():
         2,
         3,
         begin=np.array([[1.0], [2.0]]),
-        sending=2.0,
-        handover=0.5,
+        sending=np.array([[2.0], [2.0], [2.0], [0.0]]),
+        handover=np.array([[0.5], [0.5], [0.0], [0.5]]),
     )
     # worker 0: 1 to 5, 5 to 8; worker 1: 2 to 3, and from 7.5, when the first was taken
     assert found.batch_made.ravel().tolist() == [5.0, 3.0, 8.0, 9.5]
-    # sent at 7, 5, 10 and 11.5, and taken 0.5 later, or when the step before is over
-    assert found.batch_taken.ravel().tolist() == [7.5, 9.0, 10.5, 12.0]
-    assert found.step_ended.tolist() == [8.5, 10.0, 11.5, 13.0]
+    # sent at 7, 5, 10 and 9.5, and taken 0.5 later, or after the step before
+    assert found.batch_taken.ravel().tolist() == [7.5, 9.0, 10.0, 11.5]
+    assert found.step_ended.tolist() == [8.5, 10.0, 11.0, 12.5]
+
+
+def test_several_settings_are_played_side_by_side():
+    """One worker, one batch ahead: 4 s and 1 s in the first setting, 1 s and 3 s in the other."""
+    load = np.array([[[4.0], [1.0]], [[1.0], [3.0]]])
+    found = play_loops(load, np.full_like(load, 1.0), 1, 1)
+    assert found.step_ended.tolist() == [[5.0, 2.0], [6.0, 5.0]]
 
 
 def test_a_rank_without_workers_loads_in_turns():
