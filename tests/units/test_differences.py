@@ -79,6 +79,27 @@ def test_a_number_that_is_missing_once_differs_most_and_has_no_size():
     assert found(STORED, again) == [("seconds", 2, 4, None, None, "run=b, epoch=2", None, 1.0)]
 
 
+def test_a_number_may_be_missing_in_either_table():
+    (difference,) = found(STORED, changed(seconds={0: np.nan}))
+    assert difference == ("seconds", 1, 4, None, None, "run=a, epoch=1", 1.0, None)
+
+
+def test_of_several_parts_the_first_row_that_differs_most_counts():
+    """Rows 1 and 4 differ by a half, the others by less; six rows in three parts."""
+    stored = table(*[("a", n, 2.0, "x", 7.0) for n in range(1, 7)])
+    again = stored.assign(seconds=[1.5, 1.0, 2.0, 1.9, 1.0, 1.8])
+
+    def pieces(frame):
+        return LongTable(tuple(long(frame[n : n + 2]).parts[0] for n in (0, 2, 4)))
+
+    (difference,) = compare_tables("t.csv", KEYED, pieces(stored), pieces(again), 0.0)
+    assert (difference.rows, difference.where) == (5, "run=a, epoch=2")
+    # the last part has a small difference, and then the largest of all
+    again = stored.assign(seconds=[2.0, 1.8, 2.0, 2.0, 1.9, 0.5])
+    (difference,) = compare_tables("t.csv", KEYED, pieces(stored), pieces(again), 0.0)
+    assert (difference.rows, difference.where) == (3, "run=a, epoch=6")
+
+
 def test_of_texts_the_first_row_that_differs_is_named():
     again = changed(note={1: "Y", 2: "w"})
     assert found(STORED, again) == [("note", 2, 4, None, None, "run=a, epoch=2", "y", "Y")]
