@@ -242,6 +242,18 @@ def test_mishaps_are_listed_by_kind_and_their_epochs_in_a_table():
     assert mishaps.list_tables(mishaps_of(b={})) == []
 
 
+@pytest.mark.parametrize(("most", "kept"), [(3 * 8 * 8 * 2 * 10, None), (3 * 1280 - 1, "ranks")])
+def test_a_timeline_has_all_ranks_while_it_has_not_too_many_rows(most, kept, monkeypatch):
+    """Of three seeds, 8 rows for each of 8 ranks in 10 iterations of two epochs."""
+    monkeypatch.setattr(simulation, "MAX_FULL_ROWS", most)
+    study, request = simulation.request(RunOptions(scenario=small(epochs=2), seeds=3))
+    assert study is simulation.OVER_SEEDS
+    assert request.asked.get("timeline") == kept and request.asked["seeds"] == 3
+    assert request.values.timeline == (kept or "full")
+    both = RunOptions(scenario=small(epochs=2), seeds=3, timeline="full")
+    assert "timeline" not in simulation.request(both)[1].asked
+
+
 def test_a_swept_scenario_with_jobs_names_each_combination():
     scenario = small(jobs={"a": {"world_size": 2}}).model_copy(update={"sweep": {"seed": [1, 2]}})
     _, request = simulation.request(RunOptions(scenario=scenario))

@@ -325,3 +325,16 @@ def test_a_notebook_shows_tables_in_which_nothing_is_markup(tmp_path):
     assert page.count("<table>") == page.count("</table>") == 3
     assert page.count('<th style="text-align: left">run</th>') == 3
     assert page.count("<tr>") == page.count("</tr>") == 3 * (1 + 2)
+
+
+@pytest.mark.parametrize(
+    ("words", "command"),
+    [
+        (["/x/bin/simshuffle", "run", "a b"], "simshuffle run 'a b'"),
+        (["/x/simshuffle/__main__.py", "run"], "simshuffle run"),
+        (["mine/script.py"], "script.py"),
+    ],
+)
+def test_the_command_of_a_result_is_that_of_this_process(words, command, monkeypatch):
+    monkeypatch.setattr("sys.argv", words)
+    assert describe_origin()["command"] == command
