@@ -301,6 +301,19 @@ def test_simulated_and_measured_points_by_hand():
     assert cells.collect(wanted, outcomes)["points"]["fits"].isna().all()
 
 
+def test_what_a_simulated_step_takes_of_a_core():
+    """Half a second and 2 ms a rank; 200 MB, and 1 MB a rank."""
+    step = cells.StepCell({}, "data", {}, 100)
+    assert (step.label, step.cost) == ("data @100", pytest.approx(0.7))
+    assert step.memory == pytest.approx(200e6 + 100e6)
+    # what decides is the scenario but its name, description, ranks and epochs, and the rest
+    names = {"name": "x", "description": "y", "world_size": 4, "epochs": 9}
+    assert cells.StepCell(names, "else", {}, 100).key == step.key
+    for other in (({"seed": 3}, {}, 100), ({}, {"ways": 2}, 100), ({}, {}, 99)):
+        document, strategy, size = other
+        assert cells.StepCell(document, "data", strategy, size).key != step.key
+
+
 def test_how_sure_the_fastest_is_by_the_errors_of_laws():
     """An iteration takes 1 s. Two of one law have one error; of two laws, each quantile meets each
     of the other."""

@@ -1,11 +1,15 @@
 """The last value that a scenario may have, and the first that it may not: of ranks, samples, bytes
 and seconds."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 from simshuffle.errors import InputError
 from simshuffle.job.scenario.model import PIECES, Layers, ModelProfile, StepTimes
+from simshuffle.job.scenario.options import nbytes_of
+from simshuffle.study.options import plain_type
 from tests.small import small
 
 # 16 hosts of two GPUs
@@ -59,6 +63,26 @@ def paths(**values):
 def test_the_last_value_fits_and_the_next_does_not(fits, exceeds, path):
     assert paths(**TWO_GPUS | fits) == []
     assert paths(**TWO_GPUS | exceeds) == [path or "workload.allreduce.rings"]
+
+
+def test_an_option_has_nine_petabytes_at_most():
+    assert nbytes_of("--cache", f"{2**53} B") == 2**53
+    with pytest.raises(InputError, match="at most 9 PB"):
+        nbytes_of("--cache", f"{2**53 + 2} B")
+
+
+@pytest.mark.parametrize(
+    ("kind", "plain"),
+    [
+        (int | None, (int, True)),
+        (int | str | None, (Any, True)),
+        (int | str, (int | str, False)),
+        (int, (int, False)),
+        (list[int], (list[int], False)),
+    ],
+)
+def test_a_type_without_none_and_whether_it_may_be_that(kind, plain):
+    assert plain_type(kind) == plain
 
 
 def test_what_would_do_instead_of_dropping_all_is_said_in_numbers():

@@ -578,6 +578,12 @@ def test_kinds_of_cells_say_how_slow_they_are_and_a_little_of_the_others(monkeyp
     assert watch.took == {"a": 20.0}
 
 
+def test_a_stage_without_cells_is_all_done():
+    told: list[Standing] = []
+    StageWatch({}, 2, told.append).tell()
+    assert told == [Standing(2, 2, 1.0, 0.0, {})]
+
+
 def test_seconds_that_are_left_follow_from_the_share_done():
     assert estimate_seconds_left(0.25, 10.0) == 30.0
     assert estimate_seconds_left(0.005, 10.0) is None
