@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simshuffle.job.lowering import alltoalls as lowering
-from simshuffle.job.lowering.alltoalls import ALGORITHMS, Alltoalls
+from simshuffle.job.lowering.alltoalls import ALGORITHMS, Alltoalls, AlltoallTimes
 from simshuffle.job.plan.resources import Resources
 from simshuffle.job.scenario.host_work import LARGE, SMALL
 from tests.small import small
@@ -55,7 +55,9 @@ def test_what_is_asked_for_first_travels_when_all_are_posted():
 
 def test_a_step_of_pairs_is_a_trip_a_message_and_its_bytes():
     """Seven steps of 2 + 1.1 us and 100 B over 10 GB/s."""
-    assert law().seconds("pairwise", 100.0) == pytest.approx(7 * (3.1 + 0.01) * US)
+    parts = law().parts("pairwise", 100.0)
+    assert parts.seconds == pytest.approx(7 * (3.1 + 0.01) * US)
+    assert (parts.host, parts.links) == pytest.approx((7 * 3.1 * US, 7 * 0.01 * US))
     assert law().seconds("pairwise", 1e4) == pytest.approx(7 * (6 + 3 + 1) * US)
 
 
@@ -77,7 +79,16 @@ def test_bruck_packs_half_of_all_blocks_for_each_of_three_steps():
     """Four blocks of 100 B a step: 2 + 1.4 us, 0.04 us of wire, packed and unpacked at 11 GB/s;
     all eight are put into a buffer and taken out of it."""
     copies = (2 * 800 + 3 * 2 * 400) / SMALL
-    assert law().seconds("bruck", 100.0) == pytest.approx(3 * 3.44 * US + copies)
+    parts = law().parts("bruck", 100.0)
+    assert parts.seconds == pytest.approx(3 * 3.44 * US + copies)
+    assert (parts.host, parts.links) == pytest.approx((3 * 3.4 * US + copies, 3 * 0.04 * US))
+
+
+def test_bruck_has_one_more_step_for_a_ninth_rank():
+    """Its fourth step sends one block, of the rank 8 further: 2 + 1.1 us and 0.01 us of wire."""
+    copies = (2 * 900 + 2 * (3 * 400 + 100)) / SMALL
+    expected = (3 * 3.44 + 3.11) * US + copies
+    assert law(9).seconds("bruck", 100.0) == pytest.approx(expected)
 
 
 def test_bruck_fills_fresh_pages_where_the_buffer_is_large():
@@ -98,6 +109,23 @@ def test_a_rank_waits_for_its_own_partner_and_for_no_other(slow_host):
     assert slow.seconds("pairwise", 1000.0) == pytest.approx(28 * US)
     # all at once, both messages to it and both from it share its cable
     assert slow.parts("linear", 1000.0).links == pytest.approx(20 * US)
+    # Bruck's steps among three are the same two, one block each, packed and unpacked
+    copies = (2 * 3000 + 2 * 2 * 1000) / SMALL
+    assert slow.seconds("bruck", 1000.0) == pytest.approx(28 * US + copies)
+
+
+def test_a_slow_cable_delays_what_its_rank_sends_and_what_it_receives():
+    """The cable of rank 0 at 0.1 GB/s: of three messages, each to the next rank, those to ranks 0
+    and 1 take 2 + 10 + 2 us, and the other one 0.1 us of wire."""
+    of = law(3, cluster__faults={"switch>h0000": 0.01})
+    ends = of._step(np.zeros(3), of._shift(1), 1000.0, 1.0, 1.0)
+    assert ends == pytest.approx(np.array([14.0, 14.0, 4.1]) * US)
+
+
+def test_all_at_once_the_longest_way_counts():
+    """Ranks 0 and 1 share a host, and rank 2 is two cables of 3 us away from both."""
+    law_of_pairs = law(3, cluster__host__gpus=2, cluster__topology__cable_latency="3 us")
+    assert law_of_pairs.seconds("linear", 100.0) == pytest.approx((2 + 6 + 2 * 1.1) * US)
 
 
 def test_a_late_rank_delays_whom_it_sends_to_and_who_asks_it():
@@ -134,7 +162,7 @@ def test_open_mpi_chooses_bruck_for_small_messages_of_twelve_ranks_or_more():
         == law(8).resolve_algorithm("default", 1.0)
         == "linear"
     )
-    assert law(1).seconds("linear", 100.0) == 0.0
+    assert law(1).parts("linear", 100.0) == AlltoallTimes(0.0, 0.0, 0.0)
 
 
 @settings(deadline=None, max_examples=30)

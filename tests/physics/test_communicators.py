@@ -211,7 +211,9 @@ def test_a_halo_takes_as_long_as_the_slowest_pair_of_neighbours():
     among = groups(6)
     assert among.seconds(sends("halo")) == pytest.approx(X + N / 6e9, rel=1e-9)
     assert among.seconds(sends("halo", count=3)) == pytest.approx(3 * X + N / 6e9, rel=1e-9)
-    assert on_fluid(sends("halo", count=3), among) == pytest.approx(3 * X + N / 6e9, rel=1e-9)
+    for count in (1, 3):
+        node = sends("halo", count=count)
+        assert on_fluid(node, among) == pytest.approx(count * X + N / 6e9, rel=1e-9)
     # small ones: the latency between hosts; none for a single member
     assert among.seconds(sends("halo", 8.0)) == pytest.approx(X + 8 / 6e9, rel=1e-9)
     assert groups(1).seconds(sends("halo")) == 0.0
@@ -227,6 +229,28 @@ def test_a_halo_goes_along_rows_of_a_group():
         assert among.seconds(node) == pytest.approx(A + N / NVLINK, rel=1e-9)
         laid = among.batch(node)
         assert laid is not None and len(laid[0]) == 3 * 4
+
+
+def test_the_slowest_of_groups_that_lie_differently_counts():
+    """Of six members the first group has four on its first host and two on the next one; the second
+    group two and four. So two share an HCA of the host on which the second one gathers."""
+    among = groups(6, ring(2, inter_host_bus_bandwidth="12 GB/s"))
+    expected = X + 2 * N / HCA
+    assert among.seconds(sends("gather")) == pytest.approx(expected, rel=1e-9)
+    assert on_fluid(sends("gather"), among) == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("host", [0, 1, 2])
+def test_a_slow_cable_is_the_bottleneck_wherever_it_is(host):
+    """Every member sends to the next one: from the first host to the second, and on to the third.
+    At a tenth a cable carries 1.25 GB/s."""
+    machine = cluster(
+        star(3, hcas_per_host=2), gpus=4, hcas=2, slots=2, faults={f"h{host:04d}": 0.1}
+    )
+    among = groups(12, machine=machine)
+    expected = X + N / 1.25e9
+    assert among.seconds(sends("send")) == pytest.approx(expected, rel=1e-9)
+    assert on_fluid(sends("send"), among) == pytest.approx(expected, rel=1e-9)
 
 
 @pytest.mark.parametrize(

@@ -77,6 +77,27 @@ def test_a_spare_host_goes_on_from_the_last_checkpoint():
     assert timeline.facts["completeness"][1] == whole
 
 
+def test_a_watchdog_counts_the_iterations_before_a_loss_too():
+    """The job goes on after the 4th of epoch 2. After the 6th it saves again, and one host, whose
+    cores now do a thousandth, serialises 10 MB for longer than the others wait."""
+    saving = {**SAVING, "serialise": "1 GB/s", "watchdog": "500 ms"}
+    values = {"workload__checkpoint": saving, "workload__dataset__decode": "0 s"}
+    _, healthy = run(**values)
+    at, _ = middle(healthy)
+    slow = {"what": "h0003.cores", "rate": 1e-3, "at": f"{at + 0.1} s"}
+    lost = {"what": "h0000", "at": f"{at} s", "rate": 0}
+    scenario = small(epochs=3, faults=[lost, slow], recovery={"spares": 1, **AWAY}, **values)
+    timeline = simulate(scenario)
+    killed = timeline.facts["killed"][0]
+    assert (killed["epoch"], killed["iteration"]) == (2, 6)
+    assert (killed["rank"], killed["writing"]) == (3, 1)
+    assert timeline.sources["iterations"].tolist() == [10, 6]
+    saves = timeline.phases[timeline.phases["phase"] == "checkpoint"]
+    assert sorted(set(saves[saves["epoch"] == 2]["iteration"])) == [2, 4, 6]
+    last = saves[(saves["epoch"] == 2) & (saves["iteration"] == 6)]
+    assert (last["end_s"] == killed["at_s"]).all()
+
+
 def test_phases_follow_one_another_without_a_gap():
     _, healthy = run()
     for recovery in (AWAY, {**AWAY, "policy": "elastic", "reread": False}):

@@ -302,6 +302,7 @@ def test_what_may_happen_unseen_is_in_the_interval():
         ({10: 1.1}, Loader(workers=3, prefetch=3), (3, 6, 3, True)),  # one cycle from 3 to 11 - 3
         ({6: 1.1}, Loader(workers=1, prefetch=1), (2, 10, 1, True)),
         ({6: 1.1}, Loader(workers=4, prefetch=9), (9, 9, 4, True)),  # none
+        ({6: 1.1}, Loader(workers=1, prefetch=20), (20, 20, 1, True)),
     ],
 )
 def test_steady_iterations_are_those_that_load_alike(waiting, loader, steady):
@@ -729,6 +730,7 @@ def test_an_epoch_begins_with_the_window_that_was_enough_before(monkeypatch):
     assert shares == pytest.approx([part / whole for part, whole in done])
     spans = timeline.phases.groupby("epoch").agg({"start_s": "min", "end_s": "max"})
     assert spans["start_s"].tolist() == [0.0, pytest.approx(spans["end_s"][1], rel=1e-9)]
+    assert spans["end_s"][2] == pytest.approx(2 * spans["end_s"][1], rel=1e-9)
     sizes, shares, _ = scripted(monkeypatch, [[known()], [known()]], epochs=3, first_epoch=2)
     assert sizes == [12, 12]
     assert shares == pytest.approx([k / 24 for k in range(1, 25)])
@@ -747,7 +749,8 @@ def test_two_warm_epochs_are_alike_in_what_must_be_simulated_whole(monkeypatch):
 def test_the_candidate_that_suffices_is_the_one_that_counts(monkeypatch):
     better = known(first=4, last=8, half_width=0.25)
     worse = known(20, first=3, last=9, mean_half_width=0.5)
-    for script in ([worse, better], [better, worse]):
+    last = known(first=5, last=9, half_width=0.5)
+    for script in ([worse, better], [better, worse], [better, last]):
         _, _, timeline = scripted(monkeypatch, [script])
         row = timeline.sources.iloc[0]
         assert (row["steady_first"], row["steady_last"], row["half_width_s"]) == (4, 8, 0.25)

@@ -11,8 +11,10 @@ from simshuffle.cli import main
 from simshuffle.job.plan.bounds import bounds
 from simshuffle.job.plan.effort import SHARED_NBYTES, START, effort
 from simshuffle.job.plan.findings import USUAL, UsualRange, warnings
+from simshuffle.job.plan.jobs import place_jobs
 from simshuffle.job.scenario.scenario import load_scenario
 from simshuffle.job.sim.cell import RunCell
+from simshuffle.job.sim.jobs_cell import JobsCell
 from simshuffle.job.verdict import tables, verdict
 from simshuffle.report.console import terminal_text
 from simshuffle.spec.library import CATALOG, shipped_folder, shipped_names
@@ -333,6 +335,23 @@ def test_the_cost_of_a_cell_is_about_that_of_its_scenario():
     cell, found = RunCell(scenario.to_dict(), "x"), effort(scenario)
     assert cell.cost == pytest.approx(found.seconds, rel=0.05)
     assert cell.memory == found.nbytes - SHARED_NBYTES
+
+
+def test_jobs_cost_and_take_what_all_of_them_do():
+    """Beside what a process has anyway, once for each job. What is not valid costs nothing."""
+    jobs = {"a": {"world_size": 2}, "b": {"world_size": 4, "epochs": 2}}
+    scenario = place_jobs(small(jobs=jobs))
+    cell = JobsCell(scenario.to_dict(), "x", timeline="none")
+    first, second = (effort(job) for job in scenario.of_jobs().values())
+    assert cell.cost == pytest.approx(first.seconds + second.seconds)
+    assert cell.memory == pytest.approx(first.nbytes + second.nbytes - 2 * SHARED_NBYTES)
+    unknown = JobsCell({**scenario.to_dict(), "world_size": -1}, "x")
+    assert (unknown.cost, unknown.memory) == (0, 0)
+    assert cell.parts == {
+        f"{job}.{table}.parquet" for job in jobs for table in ("iterations", "links", "sources")
+    }
+    ranks = JobsCell(scenario.to_dict(), "x", timeline="ranks")
+    assert ranks.parts - cell.parts == {f"{job}.timeline_of_ranks.parquet" for job in jobs}
 
 
 def test_packets_cost_time():

@@ -160,7 +160,8 @@ class EpochParts:
         """Return the timeline of the epoch, with all its stretches; only once.
 
         Ranks are numbered as when the epoch began. Those that left are in phase
-        ``lost`` to the end of the epoch. Its facts are those of `_facts`.
+        ``lost`` to the end of the epoch. Its facts are those of `_facts`, and ``killed``
+        if a watchdog ended the job.
         """
         first = self._parts[0]
         last = self._parts[-1]
@@ -174,9 +175,11 @@ class EpochParts:
             links=_links(self._parts, end - first.begin),
             sources=self._sources(),
             end=end,
+            killed=last.killed,
         )
         row = WindowRow(self.kept_iterations, whole_because="")
-        return replace(epoch.timeline(self._run, row), facts=self._facts())
+        timeline = epoch.timeline(self._run, row)
+        return replace(timeline, facts={**timeline.facts, **self._facts()})
 
     @property
     def _resumed(self) -> float:
