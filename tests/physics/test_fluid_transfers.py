@@ -302,8 +302,8 @@ def test_links_that_change_together_are_visited_once_each_the_lowest_first():
 
 
 def test_a_link_is_busy_from_its_first_flow_to_its_last_and_not_between():
-    """1 unit alone from 1 s to 2 s, then half a unit/s each for two flows until 4 s; and 1 unit from
-    10 s on. The other link has the second flow, from 2 s to 4 s."""
+    """One unit alone from 1 s to 2 s, then half a unit/s each for two flows until 4 s; and 1 unit
+    from 10 s on. The other link has the second flow, from 2 s to 4 s."""
     network = FluidNetwork([1.0, 5.0], tags=3)
     columns = {"work": [2.0, 1.0, 1.0], "start": [1.0, 2.0, 10.0], "tag": np.arange(3)}
     network.post(0.0, batch([[0], [0, 1], [0]], **columns))
