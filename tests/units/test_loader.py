@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 from simshuffle.cli import main
+from simshuffle.errors import InputError
 from simshuffle.studies.loader import request
 from simshuffle.studies.loader.cell import (
     LoaderCell,
@@ -15,6 +16,7 @@ from simshuffle.studies.loader.cell import (
     epoch_rows,
     summarize_order,
 )
+from simshuffle.studies.loader.order_file import read_order
 from simshuffle.studies.loader.shape import DataSetShape
 from simshuffle.study.registry import read_folder
 from simshuffle.workload.orders.fetching import divide_into_pieces
@@ -257,3 +259,90 @@ def test_every_registered_order_is_looked_at():
     assert {order.kind for order in request.default_orders(OF_ALL).values()} == {
         kind for kind, order in known.items() if not issubclass(order, Mixture)
     }
+
+
+# ------------------------------------------------------------------------- files of recorded orders
+
+# two epochs of two ranks: rank 0 has workers of two samples and one, rank 1 one worker of one
+OWNERS = [(0, 0, 0), (0, 0, 1), (0, 1, 0), (1, 0, 0)]
+
+
+def recorded_rows(epochs=(0, 1), owners=OWNERS):
+    """Rows of epoch, rank, worker, position and sample; the samples of an epoch count down."""
+    return [
+        [epoch, rank, worker, position, 9 - k - 4 * n]
+        for n, epoch in enumerate(epochs)
+        for k, (rank, worker, position) in enumerate(owners)
+    ]
+
+
+def read_rows(tmp_path, rows, columns=COLUMNS):
+    path = tmp_path / "mine.csv"
+    pd.DataFrame(rows, columns=columns).to_csv(path, index=False)
+    return read_order(path)
+
+
+def test_a_recorded_order_has_its_rows_sorted_and_its_counts(tmp_path):
+    rows = recorded_rows()
+    found = read_rows(tmp_path, rows[::-1])
+    assert (found.ranks, found.workers, found.samples) == (2, 2, 10)
+    first, second = found.epochs
+    assert first.sample.tolist() == [9, 8, 7, 6] and second.sample.tolist() == [5, 4, 3, 2]
+    assert first.rank.tolist() == [0, 0, 0, 1] and first.position.tolist() == [0, 1, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("change", "path", "rule", "value"),
+    [
+        # rows count from 1; four of each epoch
+        (lambda rows: recorded_rows((0, 2)), "row 5: epoch", "there is no epoch 1", "2"),
+        (lambda rows: recorded_rows((1, 2)), "row 1: epoch", "there is no epoch 0", "1"),
+        (lambda rows: rows[:7], "row 5: rank", "epoch 1 has none of rank 1", ""),
+        (
+            lambda rows: [*rows, [1, 0, 0, 3, 0]],
+            "row 9: position",
+            "worker 0 of rank 0 in epoch 1 must be 0, 1, 2 and so on: this position follows a gap",
+            "3",
+        ),
+        (
+            lambda rows: [*rows[:4], [0, 0, 1, 0, 7], *rows[4:]],
+            "row 5: position",
+            "worker 1 of rank 0 in epoch 0 must be 0, 1, 2 and so on: this position is there twice",
+            "0",
+        ),
+        (
+            lambda rows: [*rows, [1, 0, 1, 1, 0]],
+            "row 5: epoch",
+            "as many rows as epoch 0, 4",
+            "5 rows",
+        ),
+        (lambda rows: [*rows, [1, 0, 1, -1, 0]], "row 9: position", "whole number from 0", "-1"),
+        (lambda rows: [*rows, [1, 0, 1, 0.5, 0]], "row 9: position", "whole number from 0", "0.5"),
+        (lambda rows: [*rows, [1, 0, 1, "x", 0]], "row 9: position", "whole number from 0", "x"),
+        (
+            lambda rows: [*rows, [0, 600_000, 0, 0, 0]],
+            "rank",
+            "every rank must hand out samples in every epoch: 600001 ranks need more rows",
+            "9 rows",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_recorded_order_is_said_with_its_row(
+    change, path, rule, value, tmp_path
+):
+    with pytest.raises(InputError) as raised:
+        read_rows(tmp_path, change(recorded_rows()))
+    (problem,) = raised.value.problems
+    assert (problem.path, problem.value) == (path, value)
+    assert rule in problem.rule
+
+
+def test_files_that_are_no_order_are_refused(tmp_path):
+    with pytest.raises(InputError, match="Add worker and position;"):
+        read_rows(tmp_path, [[0, 0, 0]], ["epoch", "rank", "sample"])
+    with pytest.raises(InputError, match="a row for each sample"):
+        read_rows(tmp_path, [])
+    with pytest.raises(InputError, match="must be a CSV or Parquet file"):
+        read_order(tmp_path / "mine.txt")
+    with pytest.raises(InputError, match="cannot be read"):
+        read_order(tmp_path / "none.csv")
