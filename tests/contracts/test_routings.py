@@ -692,6 +692,7 @@ def test_adaptive_routing_says_between_whom_no_route_leads():
         (fat_tree(2, 3).graph(), Adaptive(), 4),
         # 3 of 7 switches on, and room for one more to a storage system
         (ring_of_switches(7), MinHop(), 2 + 3 + 1),
+        (star(3).graph(), UpDown(), 2),
         # from switch 3 by the root 0 to 5: 3 up and 2 down
         (ring_of_switches(7), UpDown(roots=["s0"]), 2 + 5),
         # half of a ring of 4, a third of one of 3, and one more to a storage system

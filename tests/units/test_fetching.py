@@ -195,6 +195,9 @@ def test_without_a_cache_workers_hold_pieces_side_by_side():
     # the second worker of rank 0 is not the first of rank 1
     apart = caches.fetch_epoch(np.array([0, 1]), np.array([1, 0]), np.array([0, 1]))[1]
     assert apart == FetchCounts(2, 0, 2, 200, 0, 100)
+    # nor is worker 0 with shard 1 worker 1 with shard 0
+    crossed = caches.fetch_epoch(np.array([0, 0]), np.array([0, 1]), np.array([2, 0]))[1]
+    assert crossed == FetchCounts(2, 0, 2, 200, 0, 100)
 
 
 def test_a_block_is_a_sample_unless_its_size_is_given():

@@ -153,7 +153,7 @@ class _UpDownRouter(BalancedRouter):
     @property
     def diameter(self) -> int:
         """Number of links of the longest route; see `Router.diameter`."""
-        return 2 + int(self._route_steps[self._route_steps < FAR].max(initial=0))
+        return 2 + int(self._route_steps[self._route_steps < FAR].max())
 
     @cached_property
     def choices(self) -> Choices:
