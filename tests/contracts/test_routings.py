@@ -33,6 +33,7 @@ from simshuffle.fabric.routing import (
 )
 from simshuffle.fabric.routing import fabric as fabric_module
 from simshuffle.fabric.routing import router as router_module
+from simshuffle.fabric.routing import steps as steps_module
 from simshuffle.fabric.routing.dimension_order import SwitchGrid
 from simshuffle.fabric.routing.min_hop import BalancedRouter
 from simshuffle.fabric.routing.minimal import DetourDrawer, MinimalRouter
@@ -54,7 +55,7 @@ from simshuffle.fabric.topology.graph import (
 from simshuffle.job.plan.resources import Resources
 from simshuffle.spec.library import parse_kind
 from tests.attached import attach_storage
-from tests.contracts.test_routing import IRREGULAR, Net, ring_of_switches
+from tests.contracts.test_routing import IRREGULAR, Net, mesh_of_switches, ring_of_switches
 from tests.examples import ROUTINGS, cluster, small_topologies, written
 from tests.strategies import dragonfly as dragonfly_of
 from tests.strategies import fat_tree, star, switch_tree, torus_of
@@ -950,3 +951,16 @@ def test_minimal_routes_are_the_same_for_every_seed():
     for seed in (1, 7):
         assert np.array_equal(Minimal().router(fabric, seed).routes(src, dst), expected)
     assert not np.array_equal(MinimalRouter(fabric, 1).routes(src, dst), expected)
+
+
+@pytest.mark.parametrize(
+    ("rule", "graph"), [(UpDown(), mesh_of_switches()), (Minimal(), dragonfly(5, 2, 2))]
+)
+def test_routes_do_not_depend_on_how_many_steps_are_found_at_once(rule, graph, monkeypatch):
+    """Goals are taken one by one, or a few at a time: 24 arcs of the mesh, 30 of the dragonfly."""
+    attach_storage(graph, "pfs", **CABLE, links=2)
+    pairs = Net(graph, rule.router(Fabric(graph), 0)).pairs()
+    expected = rule.router(Fabric(graph), 0).routes(*pairs)
+    for at_once in (1, 100):
+        monkeypatch.setattr(steps_module, "_STEPS_AT_ONCE", at_once)
+        assert np.array_equal(rule.router(Fabric(graph), 0).routes(*pairs), expected)

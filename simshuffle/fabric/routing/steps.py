@@ -12,6 +12,7 @@ from simshuffle.spec.arrays import Flags, Ints, Ints32, Ints64
 
 GROUP_HOP = 256
 """Steps that a hop between groups counts: more than any route within a group."""
+_STEPS_AT_ONCE = 4 << 20  # pairs of an arc and a goal: some 8 MB
 
 
 def direct_steps(switches: SwitchGraph, goals: Ints32, cost: Ints) -> NDArray[np.int16]:
@@ -133,7 +134,7 @@ def relax(
     arc_src = switches.arc_src[arcs]
     arc_dst = switches.arc_dst[arcs]
     steps_at_end = steps if end_steps is None else end_steps
-    width = max(1, (4 << 20) // len(arcs))
+    width = max(1, _STEPS_AT_ONCE // len(arcs))
     for begin in range(0, len(goals), width):
         goal_slice = slice(begin, begin + width)
         is_changed: Flags = np.any(steps_at_end[:, goal_slice] < FAR, axis=1)
