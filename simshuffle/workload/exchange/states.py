@@ -63,7 +63,7 @@ def unpack_state(state: Mapping[str, Any], epochs: Epochs) -> EpochState:
         remedy = "Load it with the simshuffle that saved it, and save between epochs."
         _refuse("version", f"must be {VERSION}", version, remedy)
 
-    values = dict(state)
+    values = state
     if version == 0 and "owner" in state:  # before there were versions
         world_size = np.asarray(state["owner"]).max(initial=-1) + 1
         current = {
@@ -71,7 +71,7 @@ def unpack_state(state: Mapping[str, Any], epochs: Epochs) -> EpochState:
             "batch_size": epochs.batch_size,
             "drop_last": epochs.drop_last,
         }
-        values = current | {"world_size": world_size} | values
+        values = {**current, "world_size": world_size, **values}
     required = ["owner", *_NUMBERS, *["held"] * (epochs.epochs_held is not None)]
     if missing := [name for name in required if name not in values]:
         _refuse(missing[0], "must be there", ", ".join(state), _REMEDY)
