@@ -176,6 +176,8 @@ def test_what_eight_ranks_ask_of_their_loaders():
     assert found.shared["memory"] == exactly(1e6 / 100e9)
     assert (found.shared["SSD"], found.at_once, found.threads) == (0.0, 2, 2)
     assert "loader workers" not in found.shared
+    cold = loader_demand(small(cluster__memory__page_cache="1 GB", workload__loader=loader))
+    assert (cold.shared["memory"], cold.shared["SSD"]) == (0.0, exactly(1e6 / 3e9))
     few = loader_demand(small(workload__dataset__num_samples=32))
     assert few.read.item() == exactly(4 * 80e-6 + 4e5 / 3e9)
     assert (few.decode, few.copy) == (exactly(4e-3), exactly(COPY * 4 / 10))
@@ -190,6 +192,13 @@ def test_what_an_order_of_a_loader_asks_of_it():
     assert found.read == exactly(np.full((10, 8), 10 * (1e-3 + 1e5 / 10e9)))
     assert found.shared["file opens"] == exactly(80 / 20e3)
     assert found.shared["decode"] == exactly(10e-3 / 8)
+    # of an order with a cache the second epoch counts, in which some pieces are there
+    cached = order | {"cache_limit": "1 GB"}
+    second, later = (
+        loader_demand(small(workload__exchange=cached, epochs=epochs)) for epochs in (2, 3)
+    )
+    assert later.read.tolist() == second.read.tolist()
+    assert second.read.sum() < found.read.sum()
 
 
 def test_a_loader_is_waited_for_where_what_all_share_takes_longest():

@@ -119,4 +119,4 @@ def test_a_share_is_expected_of_a_tier_that_is_used(exchange):
     assert [tier_share(warm, epoch) for epoch in (1, 2, 50)] == pytest.approx([used] * 3)
     whole = small(workload__exchange=exchange, cluster__cache_tier=tier | {"capacity": "1 GB"})
     assert tier_share(whole, 2) == 2 * used
-    assert tier_share(small(), 2) == 0.0
+    assert tier_share(small(), 2) == tier_share(cold, 2, 1.0) == 0.0  # of no reads none
