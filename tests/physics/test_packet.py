@@ -756,6 +756,7 @@ def test_statistics_stay_what_they_were():
     links, route = star(2)
     network = PacketNetwork(links, mtu=MTU, port_buffer=MTU)
     table = np.array([route(0, 1)], np.int32)
+    nothing = network.statistics()
     network.inject(0.0, table, [2.0 * MTU])
     drain(network)
     first = network.statistics()
@@ -771,6 +772,8 @@ def test_statistics_stay_what_they_were():
         assert found.busy == pytest.approx([packets * SLOT, 0, 0, packets * SLOT], rel=EXACT)
         assert found.blocked == pytest.approx([count * 2e-6, 0, 0, 0], rel=EXACT)
         assert found.peak_buffer.tolist() == [MTU, 0, 0, 0]
+    for values in vars(nothing).values():
+        assert values.tolist() == [0, 0, 0, 0]
 
 
 def test_all_that_ends_at_one_instant_is_told_at_once():
