@@ -221,3 +221,15 @@ def test_ports_are_those_of_ranks_of_their_hosts_or_of_all_that_is_used():
     assert run.rail_of.tolist() == [0, 1, 0]
     assert run.slot_of.tolist() == [0, 0, 0]
     assert run.rails.tolist() == [0, 1, 0]
+
+
+def test_the_client_comes_last_after_the_first_link_of_all_too():
+    """On a tree the first link leads up from the leaf switch of h0000."""
+    tree = {"kind": "fat_tree", "levels": 2, "arity": 2, "link_bandwidth": "10 GB/s"}
+    run = machine(cluster__topology=tree, cluster__host__gpus=1, cluster__host__hcas=1)
+    assert run.links.names[0] == "leaf.0>spine.0"
+    hosts = ["h0000", "h0001", "h0002"]
+    routes = named(run, run.write_routes(hosts)[0])
+    assert "leaf.0>spine.0" in routes[0] + routes[1]
+    assert [route[-1] for route in routes] == [f"{host}.pfs.client" for host in hosts]
+    assert all(route[-2] == "pfs.switch>pfs" for route in routes)
