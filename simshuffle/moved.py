@@ -30,6 +30,11 @@ FOLDERS = {
     "extensions.calibration": ("probe", "studies.calibrate", "studies.validation"),
     "extensions.interop": ("exports", "fabrics"),
     "extensions.planning": ("studies.month",),
+    "extensions.planning.month": (
+        "reliability.daly",
+        "reliability.goodput",
+        "reliability.hosts",
+    ),
     "extensions.learning": (
         "studies.accuracy",
         "studies.filtering",

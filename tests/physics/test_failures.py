@@ -1,5 +1,5 @@
 """How hosts fail: what is drawn has the means, the variation and the lemons that were asked for;
-what is fitted is what was drawn; Daly's period against the exact formula."""
+what is fitted is what was drawn."""
 
 import math
 
@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from simshuffle.errors import InputError
 from simshuffle.job.reliability import Bursty, Exponential, Trace
-from simshuffle.job.reliability.daly import daly, share, young
 from simshuffle.job.reliability.faults import Faults
 from simshuffle.job.reliability.fit import fit_process, lemon_share, worst_share
 from simshuffle.job.reliability.processes import Repair, replay_trace
@@ -265,32 +264,6 @@ def test_a_trace_is_replayed_and_scaled(tmp_path):
     assert np.all(np.diff(more.start_s) >= 0) and np.all(more.end_s > more.start_s)
     fewer = np.mean([len(drawn(trace, 2, 10, seed)) for seed in range(300)])
     assert fewer == pytest.approx(1.0, abs=0.15)  # each of two faulty hosts is in with 1/2
-
-
-def test_dalys_period_is_the_best_of_the_exact_share():
-    for save, between in ((30.0, 8 * 3600.0), (300.0, 8 * 3600.0), (600.0, 3600.0)):
-        periods = np.geomspace(0.05 * save, 40 * young(save, between), 20_000)
-        exact = [share(p, save, 120.0, between) for p in periods]
-        best = periods[int(np.argmax(exact))]
-        # higher order: within 1 % up to saves of a sixth of the time between failures
-        assert daly(save, between) == pytest.approx(best, rel=0.01)
-    assert daly(10.0, 3.0) == 3.0
-    # from twice the time between failures on: just below, x is 1, and the formula says
-    # sqrt(4) M (1 + 1/3 + 1/9) - 2 M = 8/9 M
-    assert daly(6.0, 3.0) == 3.0
-    assert daly(6.0 - 1e-9, 3.0) == pytest.approx(8 / 3)
-    # nothing is of use where period, save and restart are over 700 times between failures
-    assert share(999.0, 1.0, 401.0, 2.0) == 0.0 < share(999.0, 1.0, 399.0, 2.0)
-    assert share(1e6, 1.0, 1.0, 100.0) == 0.0
-
-
-def test_the_first_order_is_the_limit_of_the_exact_share():
-    save, restart, between = 5.0, 60.0, 1e6
-    period = young(save, between)
-    exact = share(period, save, restart, between)
-    # by hand: a period of 3162 s; 0.158 % of saves, 0.158 % of lost work, 0.006 % of restarts
-    by_hand = 1 - 2 * math.sqrt(save / (2 * between)) - restart / between
-    assert exact == pytest.approx(by_hand, abs=2e-5)
 
 
 @settings(max_examples=40, deadline=None)

@@ -1,15 +1,15 @@
 """Where the time of a long training goes: by hand without failures and with one at a known time,
 Daly's period against the best of drawn failures, and sums that are the whole."""
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simshuffle.job.reliability import Bursty, Exponential
-from simshuffle.job.reliability.daly import daly, share
-from simshuffle.job.reliability.faults import Faults
-from simshuffle.job.reliability.goodput import (
+from simshuffle.extensions.planning.month.daly import daly, share, young
+from simshuffle.extensions.planning.month.goodput import (
     CATEGORIES,
     Saves,
     best_period,
@@ -17,7 +17,9 @@ from simshuffle.job.reliability.goodput import (
     time_by_category,
     truncate_course,
 )
-from simshuffle.job.reliability.hosts import RestartPolicy, follow_job
+from simshuffle.extensions.planning.month.hosts import RestartPolicy, follow_job
+from simshuffle.job.reliability import Bursty, Exponential
+from simshuffle.job.reliability.faults import Faults
 
 DAY = 86_400.0
 HOUR = 3600.0
@@ -272,3 +274,29 @@ def test_categories_add_up_to_the_days(hosts, spares, policy, days, downs, times
     assert np.allclose(ends[:-1], job.begin_s[1:])
     short = truncate_course(job, 0.6 * days * DAY)
     assert time_by_category(short, Saves(*times)).sum() == pytest.approx(0.6 * days * DAY, rel=1e-9)
+
+
+def test_dalys_period_is_the_best_of_the_exact_share():
+    for save, between in ((30.0, 8 * 3600.0), (300.0, 8 * 3600.0), (600.0, 3600.0)):
+        periods = np.geomspace(0.05 * save, 40 * young(save, between), 20_000)
+        exact = [share(p, save, 120.0, between) for p in periods]
+        best = periods[int(np.argmax(exact))]
+        # higher order: within 1 % up to saves of a sixth of the time between failures
+        assert daly(save, between) == pytest.approx(best, rel=0.01)
+    assert daly(10.0, 3.0) == 3.0
+    # from twice the time between failures on: just below, x is 1, and the formula says
+    # sqrt(4) M (1 + 1/3 + 1/9) - 2 M = 8/9 M
+    assert daly(6.0, 3.0) == 3.0
+    assert daly(6.0 - 1e-9, 3.0) == pytest.approx(8 / 3)
+    # nothing is of use where period, save and restart are over 700 times between failures
+    assert share(999.0, 1.0, 401.0, 2.0) == 0.0 < share(999.0, 1.0, 399.0, 2.0)
+    assert share(1e6, 1.0, 1.0, 100.0) == 0.0
+
+
+def test_the_first_order_is_the_limit_of_the_exact_share():
+    save, restart, between = 5.0, 60.0, 1e6
+    period = young(save, between)
+    exact = share(period, save, restart, between)
+    # by hand: a period of 3162 s; 0.158 % of saves, 0.158 % of lost work, 0.006 % of restarts
+    by_hand = 1 - 2 * math.sqrt(save / (2 * between)) - restart / between
+    assert exact == pytest.approx(by_hand, abs=2e-5)

@@ -11,10 +11,10 @@ from simshuffle.errors import InputError
 from simshuffle.extensions.planning.month import study
 from simshuffle.extensions.planning.month.cell import Month, MonthCell
 from simshuffle.extensions.planning.month.epoch import EpochCell
+from simshuffle.extensions.planning.month.goodput import CATEGORIES
 from simshuffle.extensions.planning.month.tables import MEANINGS, format_duration
 from simshuffle.job.plan.checkpoint_bounds import restore_seconds, save_seconds, stall_seconds
 from simshuffle.job.plan.holding import reread_seconds, staging_seconds
-from simshuffle.job.reliability.goodput import CATEGORIES
 from simshuffle.job.scenario.scenario import load_scenario
 from simshuffle.study.engine import run
 from simshuffle.study.study import Request

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from simshuffle.extensions.planning.month.cell import Month
-from simshuffle.job.reliability.goodput import CATEGORIES, time_by_category
+from simshuffle.extensions.planning.month.goodput import CATEGORIES, time_by_category
 from simshuffle.job.reliability.trace import DAY
 from simshuffle.job.scenario.reading import identity_of
 from simshuffle.job.scenario.scenario import from_dict

@@ -1,6 +1,4 @@
-"""The failures of hosts, how often and how long, and their cost to a training, without
-a clock.
-"""
+"""The failures of hosts: how often they come, and how long they last."""
 
 from __future__ import annotations
 

@@ -12,17 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from simshuffle.errors import Problem, ScenarioError, refuse
-from simshuffle.job.plan.checkpoint_bounds import (
-    drain_seconds,
-    restore_seconds,
-    save_seconds,
-    stall_seconds,
-)
-from simshuffle.job.plan.holding import reread_seconds
-from simshuffle.job.plan.recovery import mean_interruption
-from simshuffle.job.reliability.daly import daly, share, young
-from simshuffle.job.reliability.faults import Faults
-from simshuffle.job.reliability.goodput import (
+from simshuffle.extensions.planning.month.daly import daly, share, young
+from simshuffle.extensions.planning.month.goodput import (
     CATEGORIES,
     LOST,
     TRAINING,
@@ -32,7 +23,20 @@ from simshuffle.job.reliability.goodput import (
     time_by_category,
     truncate_course,
 )
-from simshuffle.job.reliability.hosts import JobCourse, RestartPolicy, follow_job
+from simshuffle.extensions.planning.month.hosts import (
+    JobCourse,
+    RestartPolicy,
+    follow_job,
+)
+from simshuffle.job.plan.checkpoint_bounds import (
+    drain_seconds,
+    restore_seconds,
+    save_seconds,
+    stall_seconds,
+)
+from simshuffle.job.plan.holding import reread_seconds
+from simshuffle.job.plan.recovery import mean_interruption
+from simshuffle.job.reliability.faults import Faults
 from simshuffle.job.reliability.trace import DAY
 from simshuffle.job.scenario.reading import identity_of
 from simshuffle.job.scenario.recovery import Recovery

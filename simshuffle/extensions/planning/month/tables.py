@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from simshuffle.job.reliability.goodput import CATEGORIES
-from simshuffle.job.reliability.hosts import PHASES
+from simshuffle.extensions.planning.month.goodput import CATEGORIES
+from simshuffle.extensions.planning.month.hosts import PHASES
 from simshuffle.study.schema import Schema, amount, count, share, text
 
 MIN_SECONDS_IN_MINUTES = 120.0  # s from which on a time is told in minutes, and so on

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simshuffle.job.reliability.hosts import PHASES, JobCourse
+from simshuffle.extensions.planning.month.hosts import PHASES, JobCourse
 from simshuffle.spec.arrays import Floats, Ints64
 
 CATEGORIES = ("training", "slower", "stalls", "lost", *PHASES)
