@@ -90,10 +90,8 @@ MIN_SURE_SHARE = 0.995
 """Share of draws from which on an order is called sure."""
 MIN_SHRINKAGE = 0.01
 """Share of a prediction by which half an interval must shrink for it to be said."""
-NO_INTERVALS = "errors of inputs and model are in no interval (--interval adds them)"
-"""What is said of numbers that have none."""
 NO_INTERVALS_TO_COMPARE = "no interval: run with --interval"
-"""The same of results that are compared."""
+"""Phrase on numbers without an interval, where results are compared."""
 NO_INTERVALS_OF_TIMES = (
     "No interval of these times includes errors of inputs and model: run the same scenario with"
     " --interval for the interval of an epoch."

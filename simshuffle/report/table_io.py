@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,17 +14,6 @@ def plain_rows(table: pd.DataFrame) -> list[dict[Any, Any]]:
     become None.
     """
     return table.astype(object).where(table.notna(), None).to_dict("records")
-
-
-def json_text(values: Any) -> str:
-    """Return values as indented JSON; values of numpy are written as numbers.
-
-    Raises:
-        ValueError: a number is NaN or infinite.
-    """
-    return json.dumps(
-        values, indent=1, allow_nan=False, default=lambda value: value.item()
-    )
 
 
 def read_csv(path: Path, **options: Any) -> pd.DataFrame:

@@ -196,23 +196,6 @@ def join_tables(tables: Iterable[LongTable]) -> Table:
     return table if len(table) > ROWS_AT_ONCE else table.load()
 
 
-def is_same_table(a: LongTable, b: LongTable) -> bool:
-    """Return whether two tables hold equal rows, to the last bit.
-
-    Columns must have equal names, order and types. Missing values equal each other, and
-    a category equals its text.
-    """
-
-    def plain(piece: pd.DataFrame) -> pd.DataFrame:
-        """Return a piece with categories as their values."""
-        return piece.astype(dict.fromkeys(piece.select_dtypes("category"), object))
-
-    pairs = zip(a.pieces(), b.pieces(), strict=False)
-    return len(a) == len(b) and all(
-        plain(piece_a).equals(plain(piece_b)) for piece_a, piece_b in pairs
-    )
-
-
 class _Groups:
     """Rows that arrive piece by piece, joined to groups of `ROWS_AT_ONCE`."""
 

@@ -17,7 +17,6 @@ from simshuffle.workload.exchange.epochs import (
     epoch_samples,
     samples_per_rank,
 )
-from simshuffle.workload.exchange.recording import RecordedPlans
 
 
 class TrainingEpochs(Epochs):
@@ -67,37 +66,6 @@ class TrainingEpochs(Epochs):
         # epochs from the beginning to the middle of the iteration
         progress = epoch - 1 + (iteration + 0.5) / len(self.batch_sizes)
         return self.training.learning_rate_at(progress, self.world_size)
-
-
-def plan_exchanges(
-    strategy: Strategy,
-    *,
-    num_samples: int,
-    world_size: int,
-    batch_size: int,
-    epochs: int,
-    seed: int = 0,
-) -> RecordedPlans:
-    """Plan the exchange of a training with random shards, without the training.
-
-    The result has the owners before the first epoch, and a plan for each of ``epochs``.
-    The last batch may be smaller: nothing is dropped.
-
-    Raises:
-        InputError: if the strategy needs importance or places, which only a training or
-            a machine knows.
-    """
-    training = Training(local_batch_size=batch_size)
-    run = TrainingEpochs(
-        strategy, training, num_samples, world_size, seed=seed, places=None
-    )
-    first_owner = strategy.first_owner(num_samples, world_size, run.rng("partition"))
-    run.owner = first_owner
-    plans = []
-    for _ in range(epochs):
-        plans.append(run.next_plan(run.next_shards(), None))
-        run.finish_epoch(plans[-1])
-    return RecordedPlans(first_owner, plans)
 
 
 def local_batches(num_samples: int, world_size: int, training: Training) -> list[int]:

@@ -10,7 +10,6 @@ import pytest
 from simshuffle.errors import InputError
 from simshuffle.job.plan.epochs import plan_epochs, sample_nbytes
 from simshuffle.studies.training.running_statistics import share_after_epoch
-from simshuffle.train.iterations import plan_exchanges
 from simshuffle.workload.exchange import (
     EpochContext,
     ExchangePlan,
@@ -21,7 +20,7 @@ from simshuffle.workload.exchange import (
     Shards,
 )
 from simshuffle.workload.exchange.importance import select_samples
-from tests.mixing import effective_samples, owners
+from tests.mixing import effective_samples, owners, plan_exchanges
 from tests.small import small
 
 RANKS, EACH = 40, 20

@@ -23,10 +23,9 @@ from simshuffle.studies.training.tables import collect_tables
 from simshuffle.studies.training.text import parts
 from simshuffle.studies.training.wording import join_report
 from simshuffle.train import emulate
-from simshuffle.train.iterations import plan_exchanges
 from simshuffle.workload.exchange import PairSchedule, PartialLocalShuffle
 from tests.drawn import laid_out, rows_of
-from tests.mixing import effective_samples, owners
+from tests.mixing import effective_samples, owners, plan_exchanges
 from tests.trained import description, record, run_outcome
 
 KEPT = 0.81
