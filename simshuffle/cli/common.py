@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from simshuffle.errors import InputError, Problem, SimshuffleWarning, refuse
-from simshuffle.job.scenario.options import SET, machine_names, result_folders
+from simshuffle.job.scenario.options import SET, result_folders
 from simshuffle.spec.library import is_folder
 from simshuffle.study.options import COMMAND_LINE, Argument, Option
 
@@ -171,14 +171,6 @@ To = Annotated[
 Force = Annotated[bool, Option("", "Replace existing files.")]
 ResultFolder = Annotated[
     Path, Argument("RESULT", "A result folder.", complete=result_folders)
-]
-NetworkName = Annotated[
-    str,
-    Argument(
-        "NAME",
-        "A machine, by its name or file; or a network's file.",
-        complete=machine_names,
-    ),
 ]
 
 

@@ -13,7 +13,6 @@ from simshuffle.cli.common import (
     OUT_FILE,
     AsJson,
     Force,
-    NetworkName,
     To,
     check_paths,
     output_file,
@@ -23,8 +22,8 @@ from simshuffle.cli.common import (
 )
 from simshuffle.cli.help import command
 from simshuffle.errors import refuse
-from simshuffle.job.scenario.options import ROUTINGS
-from simshuffle.study.options import COMMAND_LINE, Option, words
+from simshuffle.job.scenario.options import ROUTINGS, machine_names
+from simshuffle.study.options import COMMAND_LINE, Argument, Option, words
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -38,6 +37,14 @@ MAX_NAMED_CABLES = 10
 """Cables slower than others that are named; the rest are counted."""
 
 
+NetworkName = Annotated[
+    str,
+    Argument(
+        "NAME",
+        "A machine, by its name or file; or a network's file.",
+        complete=machine_names,
+    ),
+]
 Pattern = Annotated[
     str | None,
     Option(

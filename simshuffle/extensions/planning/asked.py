@@ -35,7 +35,7 @@ from simshuffle.job.scenario.scenario import (
     load_scenario,
     serialise_scenarios,
 )
-from simshuffle.job.scenario.swept import EXCHANGE, describe_size_chosen
+from simshuffle.job.scenario.swept import EXCHANGE, WORLD_SIZE, runs_followed
 from simshuffle.spec.library import suggest_nearest
 from simshuffle.studies.training.usual import EPOCHS
 from simshuffle.study.options import COMMAND_LINE
@@ -224,8 +224,25 @@ def request(options: PlanOptions) -> Request[PlanRequest]:
     built_request = _build_request(
         scenario.with_values(settings_of_epoch), plain_request, source
     )
-    return replace(
-        built_request, about=describe_size_chosen(scenario, VERB, (EXCHANGE,))
+    return replace(built_request, about=_describe_size_chosen(scenario))
+
+
+def _describe_size_chosen(scenario: Scenario) -> str:
+    """Return which of the swept numbers of ranks a plan answers for: the scenario's own
+    alone; and how to ask for another. '' where no other is swept.
+
+    Raises:
+        ScenarioError: several values of another key than the exchange are swept, or a
+            run is not valid.
+    """
+    runs_followed(scenario, VERB, (WORLD_SIZE, EXCHANGE))
+    sizes = scenario.sweep.get(WORLD_SIZE, [])
+    if len(sizes) < 2:
+        return ""
+    listed = ", ".join(map(str, sizes))
+    return (
+        f"This is for {scenario.world_size} ranks, the scenario's own number; of the swept ones"
+        f" ({listed}) choose another with --set {WORLD_SIZE}={sizes[0]}."
     )
 
 

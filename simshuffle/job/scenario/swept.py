@@ -52,27 +52,6 @@ def single_run(
     return next(iter(runs_followed(scenario, verb, irrelevant).values()))
 
 
-def describe_size_chosen(
-    scenario: Scenario, verb: str, irrelevant: Collection[str] = ()
-) -> str:
-    """Return which of the swept numbers of ranks a verb answers for, where that is the
-    scenario's own alone, and how to ask for another; '' where no other is swept.
-
-    Raises:
-        ScenarioError: several values of another key are swept that is not
-            ``irrelevant``, or a run is not valid.
-    """
-    runs_followed(scenario, verb, (WORLD_SIZE, *irrelevant))
-    sizes = scenario.sweep.get(WORLD_SIZE, [])
-    if len(sizes) < 2:
-        return ""
-    listed = ", ".join(map(str, sizes))
-    return (
-        f"This is for {scenario.world_size} ranks, the scenario's own number; of the swept ones"
-        f" ({listed}) choose another with --set {WORLD_SIZE}={sizes[0]}."
-    )
-
-
 def _is_below(key: str, followed: Collection[str]) -> bool:
     """Return True if a dotted key is one of ``followed``, or below one."""
     return any(
