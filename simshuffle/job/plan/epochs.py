@@ -65,7 +65,10 @@ class NodeCaches:
         nbytes: Floats,
     ) -> None:
         capacity = scenario.cluster.capacity(strategy.cache_in)
-        self._caches = strategy.caches(context, capacity, nbytes)
+        pieces = strategy.fetched_pieces(
+            context.owner, context.world_size, context.seed, nbytes
+        )
+        self._caches = strategy.caches(strategy.readers(context), pieces, capacity)
         self._nbytes = nbytes
         self._size = context.batch_size
         self._cached_in = strategy.cache_device
@@ -228,7 +231,7 @@ def plan_epochs(
     world_size = scenario.world_size
     strategy = workload.exchange
     if state is None:
-        state = _first_state(scenario, len(nbytes))
+        state = TrainingState(1, first_owner(scenario, len(nbytes)))
     owner = state.owner
     held_samples = strategy.first_held(len(nbytes))
     work = workload.draw_work(scenario.rng("sample_size"))
@@ -281,13 +284,11 @@ def plan_epochs(
         del shards  # the next epoch's take its room
 
 
-def _first_state(scenario: Scenario, num_samples: int) -> TrainingState:
-    """Return the state before the first epoch, with the first owner of each sample."""
-    rng = scenario.rng("partition")
-    owner = scenario.workload.exchange.first_owner(
-        num_samples, scenario.world_size, rng
+def first_owner(scenario: Scenario, num_samples: int) -> Ints:
+    """Draw the rank of each sample before the first epoch, (N,)."""
+    return scenario.workload.exchange.first_owner(
+        num_samples, scenario.world_size, scenario.rng("partition")
     )
-    return TrainingState(1, owner)
 
 
 def _draw_places(scenario: Scenario) -> RankPlaces | None:
@@ -412,10 +413,15 @@ def _batches(
     mean = None
     if work is not None:
         work_sums = batch_sums(shards, edges, lambda slots: work[shards.order[slots]])
-        mean = np.divide(
-            work_sums, samples, out=np.ones_like(work_sums), where=samples > 0
-        )
+        mean = mean_work(work_sums, samples)
     return BatchSizes(samples, sums, size), mean
+
+
+def mean_work(work_sums: Floats, samples: Ints64) -> Floats:
+    """Return (iterations, M) the mean work of the samples of each batch, from its sums
+    over them; 1 for an empty batch.
+    """
+    return np.divide(work_sums, samples, out=np.ones_like(work_sums), where=samples > 0)
 
 
 def _fill_last_batch(reads: Reads, size: int, iterations: int) -> Reads:

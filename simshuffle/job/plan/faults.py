@@ -17,7 +17,7 @@ from simshuffle.fabric.routing.detour import Detours
 from simshuffle.fabric.routing.router import reachable_links
 from simshuffle.job.plan.effort import check_size
 from simshuffle.job.plan.jobs import place_jobs, share_machine
-from simshuffle.job.plan.lost_hosts import check_losses, spare_hosts
+from simshuffle.job.plan.lost_hosts import check_losses
 from simshuffle.job.plan.resources import Resources
 from simshuffle.job.plan.wiring import check_machine
 from simshuffle.job.scenario.faults import Fault
@@ -373,4 +373,4 @@ def check_faults(scenario: Scenario) -> None:
         scenario.cluster, scenario.world_size, scenario.rng("placement")
     )
     RunFaults(scenario, resources)
-    check_losses(scenario, resources.hosts, len(spare_hosts(scenario, resources.hosts)))
+    check_losses(scenario, resources.hosts)

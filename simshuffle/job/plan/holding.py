@@ -10,7 +10,7 @@ from typing import Literal
 
 from pydantic import TypeAdapter
 
-from simshuffle.job.plan.epochs import NodeCaches, NodeReads, sample_nbytes
+from simshuffle.job.plan.epochs import NodeCaches, NodeReads, first_owner, sample_nbytes
 from simshuffle.job.scenario.cluster import Cluster
 from simshuffle.job.scenario.scenario import Scenario
 from simshuffle.job.scenario.workload import Staging, Workload
@@ -271,15 +271,14 @@ def count_fetches(scenario: Scenario, epochs: int) -> Iterator[NodeReads]:
     where they do not.
     """
     strategy = scenario.workload.exchange
-    world_size = scenario.world_size
     if not isinstance(strategy, LoaderShuffle):
         return
     nbytes = sample_nbytes(scenario)
-    owner = strategy.first_owner(len(nbytes), world_size, scenario.rng("partition"))
+    owner = first_owner(scenario, len(nbytes))
     nodes: NodeCaches | None = None
     for epoch in range(1, epochs + 1):
         context = scenario.shards_context(owner, epoch)
         nodes = nodes or NodeCaches(scenario, strategy, context, nbytes)
         shards = strategy.epoch_shards(context)
-        iterations = scenario.workload.iterations(world_size, epoch)
+        iterations = scenario.workload.iterations(scenario.world_size, epoch)
         yield nodes.epoch(shards, iterations)

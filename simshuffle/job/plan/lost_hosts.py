@@ -21,11 +21,12 @@ def spare_hosts(scenario: Scenario, hosts: Sequence[str]) -> list[str]:
     return free[: (scenario.recovery or Recovery()).spares]
 
 
-def check_losses(scenario: Scenario, hosts: Sequence[str], spares: int) -> None:
+def check_losses(scenario: Scenario, hosts: Sequence[str]) -> None:
     """Check that a run on ``hosts`` can go on without the hosts that its faults take
     away.
 
     Raises:
+        TopologyError: as `spare_hosts`.
         InputError: a lost host never returns and has no spare, a spare host would train
             on samples that it does not read, or ranks would change in number that may
             not.
@@ -34,6 +35,7 @@ def check_losses(scenario: Scenario, hosts: Sequence[str], spares: int) -> None:
     exchange = scenario.workload.exchange
     lost = [loss for loss in scenario.lost_hosts if loss.what in hosts]
     if recovery.policy == "spare":
+        spares = len(spare_hosts(scenario, hosts))
         for loss in sorted(lost, key=lambda loss: loss.at or 0.0)[spares:]:
             if loss.lasts is None:
                 rule = "must be enough for the hosts that are lost and do not return"

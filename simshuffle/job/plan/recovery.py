@@ -3,7 +3,7 @@
 A job that can go on (`simshuffle.job.plan.lost_hosts`) goes back to its last
 checkpoint. Either the plan of the epoch is followed further: from an iteration on
 (`drop_iterations`), with cold caches where a host is new (`clear_caches`), or divided
-among fewer ranks (`divide_among`, `owners_after_loss`). Or a loader goes on from its
+among fewer ranks (`divide_among`). Or a loader goes on from its
 saved state, by a law of its own (`ResumedLoader`).
 """
 
@@ -16,12 +16,18 @@ from typing import Any
 import numpy as np
 
 from simshuffle.job.plan.cache_tier import TierReads
-from simshuffle.job.plan.epochs import BatchSums, EpochPlan, Reads, node_reads
+from simshuffle.job.plan.epochs import (
+    BatchSums,
+    EpochPlan,
+    Reads,
+    first_owner,
+    mean_work,
+    node_reads,
+)
 from simshuffle.job.scenario.scenario import Scenario
 from simshuffle.spec.arrays import Flags, Floats, Ints, Ints64
 from simshuffle.workload.exchange import ExchangePlan, LoaderShuffle, Shards, empty_plan
 from simshuffle.workload.exchange.loader_shuffle import stored_samples
-from simshuffle.workload.orders.fetching import Caches
 from simshuffle.workload.orders.order import Readers
 from simshuffle.workload.resuming.account import account_for_epoch
 from simshuffle.workload.resuming.law import (
@@ -140,31 +146,6 @@ def divide_among(
     )
 
 
-def owners_after_loss(
-    exchange: ExchangePlan, owner: Ints, iterations: int, lost: Flags
-) -> tuple[Ints, Flags]:
-    """Return whose every sample is once an epoch was broken off, (N,), and whether
-    nobody's, (N,).
-
-    What was sent in the first ``iterations`` is with its receiver. What a lost rank had
-    received is still with its sender, who removes it at the end of the epoch only.
-
-    Args:
-        owner: (N,) rank of each sample as the epoch began.
-        lost: (M,) ranks whose samples are gone with them.
-    """
-    is_done = exchange.iteration < iterations
-    sample = exchange.sample[is_done]
-    receiver = exchange.target[is_done]
-    owner_now = owner.copy()
-    owner_now[sample.ravel()] = receiver.ravel()
-
-    sender = np.broadcast_to(np.arange(len(lost)), sample.shape)
-    is_returned = lost[receiver] & ~lost[sender]
-    owner_now[sample[is_returned]] = sender[is_returned]
-    return owner_now, np.asarray(lost[owner_now])
-
-
 def slice_shards(shards: Shards, begin: Ints | int, end: Ints) -> Shards:
     """Return of each rank's samples those from position ``begin`` up to ``end``, both
     (M,), as far as the rank has that many.
@@ -281,8 +262,7 @@ class ResumedLoader:
         epoch: int,
         step: int,
     ) -> None:
-        strategy = scenario.workload.exchange
-        assert isinstance(strategy, LoaderShuffle), "losses are checked before"  # noqa: S101
+        strategy = loader_of(scenario)
         self._law = law
         self._scenario = scenario
         self._nbytes = nbytes
@@ -294,10 +274,8 @@ class ResumedLoader:
         )
         self._stored = stored_samples(owner, ranks, scenario.seed)
         pieces = strategy.fetched_pieces(owner, ranks, scenario.seed, nbytes)
-        room = strategy.cache_nbytes(
-            scenario.cluster.capacity(strategy.cache_in), float(pieces.nbytes.sum())
-        )
-        self._caches = Caches(readers_after, pieces, room)
+        capacity = scenario.cluster.capacity(strategy.cache_in)
+        self._caches = strategy.caches(readers_after, pieces, capacity)
         self._cached_in = strategy.cache_device
         self._work = scenario.workload.draw_work(scenario.rng("sample_size"))
 
@@ -362,10 +340,7 @@ class ResumedLoader:
         samples = sums.sum_selected(is_kept).astype(np.int64)
         work = None
         if self._work is not None:
-            work_sums = sums.sum_selected(is_kept, self._work[sample])
-            work = np.divide(
-                work_sums, samples, out=np.ones_like(work_sums), where=samples > 0
-            )
+            work = mean_work(sums.sum_selected(is_kept, self._work[sample]), samples)
         cached = reads.hit_samples, reads.hit_nbytes
         nbytes = sums.sum_selected(is_kept, self._nbytes[sample])
         training = Reads(samples, nbytes, *cached, reads.fetches, work)
@@ -373,11 +348,16 @@ class ResumedLoader:
         return EpochPlan(epoch, shards, exchange, training, None, sent)
 
 
+def loader_of(scenario: Scenario) -> LoaderShuffle:
+    """Return the loader's order that a scenario with ``recovery.resume`` follows."""
+    strategy = scenario.workload.exchange
+    assert isinstance(strategy, LoaderShuffle), "scenarios are checked"  # noqa: S101
+    return strategy
+
+
 def readers_of(scenario: Scenario, owner: Ints) -> Readers:
     """Return who reads in a scenario under a loader's order: nodes, ranks and workers."""
-    strategy = scenario.workload.exchange
-    assert isinstance(strategy, LoaderShuffle), "losses are checked before"  # noqa: S101
-    return strategy.readers(scenario.shards_context(owner, 1))
+    return loader_of(scenario).readers(scenario.shards_context(owner, 1))
 
 
 POINTS = 8
@@ -407,11 +387,10 @@ def mean_interruption(scenario: Scenario) -> Interruption | None:
     recovery = scenario.recovery
     if recovery is None or recovery.resume is None:
         return None
-    strategy = scenario.workload.exchange
+    strategy = loader_of(scenario)
     law = recovery.resume
-    assert isinstance(strategy, LoaderShuffle), "scenarios are checked"  # noqa: S101
     count = scenario.workload.dataset.num_samples
-    owner = strategy.first_owner(count, scenario.world_size, scenario.rng("partition"))
+    owner = first_owner(scenario, count)
     context = scenario.shards_context(owner, 2)
     readers = readers_after = strategy.readers(context)
     if recovery.policy == "elastic" and readers.nodes > 1:

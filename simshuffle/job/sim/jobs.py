@@ -20,14 +20,13 @@ from simshuffle.job.sim.clock import NetworkClock, Steps
 from simshuffle.job.sim.faults import ActiveFaults, Row
 from simshuffle.job.sim.links import EpochLinkStatistics, Peaks
 from simshuffle.job.sim.machine import (
+    Progress,
     SimulatedEpoch,
     SimulatedMachine,
     with_loaders,
     without_cycle_collection,
 )
 from simshuffle.report.timeline import Timeline, WindowRow
-
-Progress = Callable[[float], None]
 
 
 class JobEpoch(NamedTuple):

@@ -34,6 +34,9 @@ from simshuffle.job.sim.simulation import Loaders, Simulation
 from simshuffle.report.timeline import SOURCE_COLUMNS, Timeline, WindowRow, phase_table
 from simshuffle.spec.arrays import Flags, Floats
 
+Progress = Callable[[float], None]
+"""A function that is called with the share done, from 0 to 1."""
+
 
 @dataclass(frozen=True)
 class Staged:
@@ -374,7 +377,7 @@ def without_cycle_collection() -> Iterator[None]:
 
 
 def reporter(
-    progress: Callable[[float], None] | None, iterations_before: int, total: int
+    progress: Progress | None, iterations_before: int, total: int
 ) -> Callable[[int], None]:
     """Return a function that reports the share of ``total`` iterations done to
     ``progress``; it does nothing if ``progress`` is None.

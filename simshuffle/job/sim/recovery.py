@@ -11,7 +11,7 @@ elastic restart.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from typing import Any
@@ -23,6 +23,7 @@ from simshuffle.job.plan.checkpoint_bounds import restore_seconds
 from simshuffle.job.plan.epochs import (
     EpochPlan,
     TrainingState,
+    first_owner,
     plan_epochs,
     sample_nbytes,
 )
@@ -32,7 +33,6 @@ from simshuffle.job.plan.recovery import (
     clear_caches,
     divide_among,
     drop_iterations,
-    owners_after_loss,
     readers_of,
 )
 from simshuffle.job.plan.thinning import Thinning
@@ -41,6 +41,7 @@ from simshuffle.job.scenario.scenario import Scenario
 from simshuffle.job.sim.losses import EpochParts, Loss
 from simshuffle.job.sim.machine import (
     NOTHING,
+    Progress,
     SimulatedEpoch,
     SimulatedMachine,
     Staged,
@@ -52,8 +53,6 @@ from simshuffle.workload.exchange import ExchangePlan, empty_plan
 from simshuffle.workload.exchange.dealing import deal_samples
 from simshuffle.workload.orders.order import Readers
 from simshuffle.workload.resuming.law import Refusal, ResumptionLaw
-
-Progress = Callable[[float], None]
 
 
 @dataclass(frozen=True)
@@ -126,16 +125,14 @@ class RecoveringJob:
         self._recovery = scenario.recovery or Recovery()
         self._nbytes = sample_nbytes(scenario)
         self._plans = plan_epochs(scenario, self._nbytes)
-        strategy = scenario.workload.exchange
-        rng = scenario.rng("partition")
         # whose each sample is as the epoch begins, and what the epoch exchanges
-        self._owner = strategy.first_owner(len(self._nbytes), scenario.world_size, rng)
+        self._owner = first_owner(scenario, len(self._nbytes))
         self._exchange: ExchangePlan
         self._machine = SimulatedMachine(scenario, struck=struck)
         self._hosts = list(self._machine.hosts)
         self._spares = spare_hosts(scenario, self._hosts)
         self._losses = sorted(scenario.lost_hosts, key=lambda loss: loss.at or 0.0)
-        check_losses(scenario, self._hosts, len(self._spares))
+        check_losses(scenario, self._hosts)
         # from the last checkpoint on, or else from the beginning
         self._undone: list[Stretch] = []
         self._saved = False
@@ -360,12 +357,11 @@ class RecoveringJob:
             workload.source in {"ssd", "memory"} and not workload.exchange.redraws
         )
         # files that were sent are there
-        owner, missing = owners_after_loss(
-            self._exchange,
-            self._owner,
-            parts.reached_iterations,
-            is_gone & reads_shards,
+        loses_shard = is_gone & reads_shards
+        owner = self._exchange.owners_at(
+            self._owner, parts.reached_iterations, loses_shard
         )
+        missing = loses_shard[owner]
         are_taken_over = self._recovery.reread or not reads_shards
         read = self._nbytes * missing
         if not are_taken_over:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from simshuffle.errors import Problem, ScenarioError, refuse
@@ -12,6 +12,7 @@ from simshuffle.job.plan.jobs import place_jobs
 from simshuffle.job.plan.thinning import Thinning, thin_scenario
 from simshuffle.job.scenario.scenario import Scenario, refuse_jobs
 from simshuffle.job.sim.machine import (
+    Progress,
     SimulatedEpoch,
     SimulatedMachine,
     reporter,
@@ -57,7 +58,7 @@ def why_whole(scenario: Scenario) -> str:
 def simulate_windows(
     scenario: Scenario,
     run: str,
-    progress: Callable[[float], None] | None,
+    progress: Progress | None,
     first_epoch: int,
     recorder: Recorder | None = None,
 ) -> Iterator[Timeline]:
@@ -210,9 +211,6 @@ class ThinnedPlans:
                 if planned > size
             }
         return thinning, next(plan for plan in plans if plan.epoch == epoch), nbytes
-
-
-Progress = Callable[[float], None]
 
 
 def simulate(

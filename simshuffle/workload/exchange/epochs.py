@@ -253,9 +253,7 @@ class Epochs:
         epoch are dealt anew (`deal_samples`), and nothing more is exchanged in it.
         Before the first iteration only the number of ranks counts.
 
-        A sample that had been sent by then is with its receiver. A sample that a rank
-        had received that is gone is still with its sender, who removes it at the end of
-        the epoch only.
+        Samples that had been sent by then are where `ExchangePlan.owners_at` says.
 
         Args:
             state: of any number of ranks.
@@ -364,11 +362,7 @@ def _replay_broken_epoch(
     # where the places of the ranks decide, what was sent is counted as being with its sender still
     if not epochs.strategy.needs_places:
         plan = broken.next_plan(shards, state.importance)
-        # (steps, M) samples that left their rank, to a rank that is there or from one that is gone
-        is_sent = plan.moving & (plan.iteration < state.steps)[:, None]
-        is_sent &= ~is_gone[plan.target] | is_gone
-        holder = holder.copy()
-        holder[plan.sample[is_sent]] = plan.target[is_sent]
+        holder = plan.owners_at(holder, state.steps, is_gone)
     return remaining, holder
 
 

@@ -309,22 +309,16 @@ class LoaderShuffle(Strategy):
         limit = capacity if self.cache_limit is None else self.cache_limit
         return None if limit >= nbytes else int(limit)
 
-    def caches(self, context: ShardsContext, capacity: float, nbytes: Floats) -> Caches:
+    def caches(self, readers: Readers, pieces: Pieces, capacity: float) -> Caches:
         """Return the caches of all nodes, empty.
 
         Args:
-            context: of the epoch.
+            readers: the nodes, ranks and workers that read.
+            pieces: that they fetch at once, from `fetched_pieces`.
             capacity: bytes of the device that the caches of a node are in.
-            nbytes: (N,) of every sample.
-
-        Raises:
-            InputError: as of `readers` and `sharded_set`.
         """
-        pieces = self.fetched_pieces(
-            context.owner, context.world_size, context.seed, nbytes
-        )
         limit = self.cache_nbytes(capacity, float(pieces.nbytes.sum()))
-        return Caches(self.readers(context), pieces, limit)
+        return Caches(readers, pieces, limit)
 
     def fetched_pieces(
         self, owner: Ints, world_size: int, seed: int, nbytes: Floats

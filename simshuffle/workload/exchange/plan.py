@@ -60,6 +60,26 @@ class ExchangePlan:
         new_owner[self.sample.ravel()] = self.target.ravel()
         return new_owner
 
+    def owners_at(self, owner: Ints, iterations: int, is_gone: Flags) -> Ints:
+        """Return the owners, (N,), when the epoch is broken off and some ranks do not
+        go on.
+
+        What was sent by then is with its receiver. What a rank that is gone had
+        received is still with its sender, who removes it at the end of the epoch only;
+        it is lost if the sender is gone as well.
+
+        Args:
+            owner: (N,) rank of each sample as the epoch began.
+            iterations: after which the exchange was begun; later steps were not taken.
+            is_gone: (M,) ranks that do not go on.
+        """
+        # (steps, M) samples that went to a rank that goes on, or came from one that is gone
+        is_sent = self.moving & (self.iteration < iterations)[:, None]
+        is_sent &= ~is_gone[self.target] | is_gone
+        new_owner = owner.copy()
+        new_owner[self.sample[is_sent]] = self.target[is_sent]
+        return new_owner
+
     def held_after(self, epochs_held: Ints | None) -> Ints | None:
         """Return the epochs that each sample has been with its rank after this
         exchange, (N,).
