@@ -192,12 +192,8 @@ def describe_later(later: LaterEpochs) -> str:
 
     'Other' samples without loss or repetition count as right.
     """
-    faults = [f"{later.lost_later:,} samples are lost"] * bool(later.lost_later)
-    faults += [f"{later.twice_later:,} samples come more than once"] * bool(
-        later.twice_later
-    )
-    if faults:
-        return f"In later epochs {' and '.join(faults)}."
+    if faults := _describe_faults(later.lost_later, later.twice_later):
+        return f"In later epochs {faults}."
     if later.continues == "permuted":
         return (
             "Later epochs have their samples in another order than without the crash."
@@ -219,11 +215,15 @@ def describe_second(second: SecondCrash) -> str:
         return f"{where} the run hangs."
     if second.second_outcome == REFUSES:
         return f"{where} the run refuses to go on: {second.error.rstrip('.')}."
-    faults = [f"{second.second_lost:,} samples are lost"] * bool(second.second_lost)
-    faults += [f"{second.second_twice:,} samples come more than once"] * bool(
-        second.second_twice
-    )
-    return f"{where} {' and '.join(faults) or 'the run begins again'}."
+    faults = _describe_faults(second.second_lost, second.second_twice)
+    return f"{where} {faults or 'the run begins again'}."
+
+
+def _describe_faults(lost: int, twice: int) -> str:
+    """Return how many samples are lost and how many come more than once; '' for none."""
+    faults = [f"{lost:,} samples are lost"] * bool(lost)
+    faults += [f"{twice:,} samples come more than once"] * bool(twice)
+    return " and ".join(faults)
 
 
 def is_right(second: SecondCrash) -> bool:

@@ -134,6 +134,11 @@ class AuditReport:
         """
         return sum(not self._is_right(tried) for tried in self.audit.outcomes)
 
+    @property
+    def _num_second(self) -> int:
+        """Number of restarts whose run was killed once more."""
+        return sum(bool(outcome.second) for outcome in self.audit.outcomes)
+
     def _is_right(self, outcome: AuditOutcome) -> bool:
         """Return whether a restart loses, repeats and refuses nothing, also later.
 
@@ -319,9 +324,8 @@ class AuditReport:
             f"loses or repeats samples, or does not go on, at {wrong} of {num_restarts} restarts"
             * bool(wrong)
         )
-        num_second = sum(bool(outcome.second) for outcome in self.audit.outcomes)
         untried = "; a second crash of a run was not tried" * (
-            not wrong and not num_second
+            not wrong and not self._num_second
         )
         nothing = f"loses and repeats no samples, and always goes on{untried}"
         return f"{self.audit.name} {faults or nothing} ({full_basis})."
@@ -346,7 +350,7 @@ class AuditReport:
             not any(len(outcome.after_rows) > 1 for outcome in self.audit.outcomes)
             and not failed
         )
-        num_second = sum(bool(outcome.second) for outcome in self.audit.outcomes)
+        num_second = self._num_second
         restarts = len(self.audit.outcomes)
         twice = (
             f"{num_second} of {restarts} restarts lost and repeated nothing. These runs were killed"

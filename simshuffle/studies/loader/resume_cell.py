@@ -168,11 +168,7 @@ class ResumeCell(PlainCell):
         Raises:
             InputError: no iteration is done, or a rank has no batch after them.
         """
-        begins_batch = np.diff(unbroken_epoch.batch, prepend=-1) != 0
-        batches_of_rank = np.bincount(
-            unbroken_epoch.rank[begins_batch], minlength=self.shape.readers.world_size
-        )
-        min_batches = int(batches_of_rank.min())
+        min_batches = unbroken_epoch.fewest_steps(self.shape.readers.world_size)
         step = min_batches // 2 if self.step is None else self.step
         if not 0 < step < min_batches:
             rule = (

@@ -87,6 +87,13 @@ class Batches:
         """The iterations of the rank that has most; 0 without rows."""
         return int(self.step.max(initial=-1)) + 1
 
+    def fewest_steps(self, world_size: int) -> int:
+        """Return the iterations of the rank, of M, that has fewest; 0 if one has none."""
+        steps_of_rank = np.zeros(world_size, np.int64)
+        # steps are from 0: the last one of a rank, plus 1
+        np.maximum.at(steps_of_rank, self.rank, self.step + 1)
+        return int(steps_of_rank.min())
+
 
 NOTHING = Batches(*(np.empty(0, np.int64) for _ in range(3)))
 
