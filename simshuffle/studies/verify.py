@@ -261,8 +261,12 @@ def _compare_results(
         *tables.differences,
         *_compare_meta(stored_result, fresh_result, rule),
     ]
+    stored_fingerprint, fresh_fingerprint = (
+        {"fingerprint": result.meta["fingerprint"]}
+        for result in (stored_result, fresh_result)
+    )
     expected = [
-        *_compare_fingerprints(stored_result, fresh_result),
+        *compare_values("meta.json", stored_fingerprint, fresh_fingerprint, 0.0),
         *(difference for name in files for difference in _compare_file(name, *folders)),
     ]
     compared = ["fingerprint", *tables.compared, "meta.json", *files]
@@ -327,20 +331,6 @@ def _compare_result_tables(
     return TableComparison(differences, compared, left_out)
 
 
-def _compare_fingerprints(
-    stored_result: Result, fresh_result: Result
-) -> Iterator[Difference]:
-    """Yield the difference of the fingerprints, if they differ."""
-    fingerprints = (
-        stored_result.meta["fingerprint"],
-        fresh_result.meta["fingerprint"],
-    )
-    if fingerprints[0] != fingerprints[1]:
-        yield Difference(
-            "meta.json", "fingerprint", 0, 0, None, None, "", *fingerprints
-        )
-
-
 def _stored_table(result: Result, schema: Schema, name: str, folder: Path) -> LongTable:
     """Return a table as its folder has it, whether it is stored or derived from stored
     ones.
@@ -381,18 +371,18 @@ def _compare_meta(a: Result, b: Result, rule: Rule) -> list[Difference]:
         )
         return dict(flat(json.loads(text)))
 
-    values_a = plain_values(a.meta)
-    values_b = plain_values(b.meta)
-    for values, other_values in ((values_a, {**values_b}), (values_b, {**values_a})):
-        for key, value in [*values.items()]:
-            are_numbers = all(
-                isinstance(number, int | float)
-                for number in (value, other_values.get(key))
-            )
-            if key.rpartition(".")[2] in a.study.measured or (
-                rule.others and not are_numbers
-            ):
-                del values[key]
+    sides = plain_values(a.meta), plain_values(b.meta)
+
+    def is_compared(key: str) -> bool:
+        """Return whether the values of a key are compared."""
+        are_numbers = all(isinstance(side.get(key), int | float) for side in sides)
+        is_measured = key.rpartition(".")[2] in a.study.measured
+        return not is_measured and (are_numbers or not rule.others)
+
+    values_a, values_b = (
+        {key: value for key, value in side.items() if is_compared(key)}
+        for side in sides
+    )
     return compare_values("meta.json", values_a, values_b, rule.tolerance)
 
 
