@@ -151,6 +151,18 @@ def keys_of(table: pd.DataFrame) -> list[str]:
     return [name for name in ("run", "seed", "epoch") if name in table]
 
 
+def rows_of_last_epoch(
+    table: pd.DataFrame, keys: str | list[str] | pd.Series[str] = "run"
+) -> pd.DataFrame:
+    """Return the rows of the last epoch of each group of rows.
+
+    ``keys`` tells groups apart, as of `pd.DataFrame.groupby`; by default the run.
+    """
+    return table[
+        table["epoch"] == table.groupby(keys, observed=True)["epoch"].transform("max")
+    ]
+
+
 def row_weights(timeline: Timeline) -> Floats | None:
     """Return (rows of the phases,) how many times each row counts in sums over an
     epoch.

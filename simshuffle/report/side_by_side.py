@@ -9,7 +9,7 @@ import pandas as pd
 
 from simshuffle.report.console import new_table
 from simshuffle.report.names import cut_text
-from simshuffle.report.report import WHOLE
+from simshuffle.report.report import WHOLE, rows_of_last_epoch
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -78,9 +78,7 @@ def last_epochs(table: pd.DataFrame) -> Iterator[str]:
         return
     epoch_rows = table[table["label"] == WHOLE]
     keys = [key for key in _keys(table) if key not in {"epoch", "label"}]
-    last = epoch_rows[
-        epoch_rows["epoch"] == epoch_rows.groupby(keys)["epoch"].transform("max")
-    ]
+    last = rows_of_last_epoch(epoch_rows, keys)
     changes = last["difference"].abs().sort_values(ascending=False)
     if changes.empty:
         return

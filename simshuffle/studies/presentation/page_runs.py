@@ -225,7 +225,7 @@ def _tabulate_tiers(links: pd.DataFrame) -> Table:
     """
     rows_of_table = []
     names = links["run"].astype(str)
-    last = links[links["epoch"] == links.groupby(names)["epoch"].transform("max")]
+    last = report.rows_of_last_epoch(links, names)
     groups = last.groupby(
         [last["run"].astype(str), last["tier"].astype(str)], sort=False
     )

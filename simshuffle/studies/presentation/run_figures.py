@@ -128,7 +128,7 @@ def last_epochs(results: Sequence[NamedResult]) -> pd.DataFrame:
     for runs in distinguish_runs(results):
         table = measures_of_epochs(runs.epochs, runs.breakdown)
         table = table.assign(**{SAMPLES: samples_of(runs.epochs)})
-        table = table[table["epoch"] == table.groupby("run")["epoch"].transform("max")]
+        table = report.rows_of_last_epoch(table)
         keys = ["run", "strategy", "world_size", "exchange_fraction"]
         texts = [
             column
@@ -194,7 +194,7 @@ def breakdown_table(results: Sequence[NamedResult]) -> pd.DataFrame:
     """
     averages = average_results(results)
     epochs = averages.epochs
-    last = epochs[epochs["epoch"] == epochs.groupby("run")["epoch"].transform("max")]
+    last = report.rows_of_last_epoch(epochs)
     parts = report.arrange_labels(averages.breakdown, _common_booking(results))
     rows = []
     for row in last.to_dict("records"):

@@ -390,7 +390,7 @@ def _busiest_links(result: Result) -> pd.DataFrame:
         for piece in get_long(result.tables, "links").pieces(columns)
     ]
     links = pd.concat(pieces, ignore_index=True).astype({"run": str, "tier": str})
-    links = links[links["epoch"] == links.groupby("run")["epoch"].transform("max")]
+    links = report.rows_of_last_epoch(links)
     max_utilisation = links.groupby(["run", "tier"], sort=False)[
         "mean_utilisation"
     ].max()

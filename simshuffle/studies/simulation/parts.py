@@ -74,9 +74,7 @@ def export_parts(result: Result) -> Iterable[str | Table]:
     warm = warm_epochs(run_means.epochs, run_means.epoch_half)
     interval_meta = result.meta.get("intervals")
     interval_tables = [] if interval_meta is None else [intervals.table(interval_meta)]
-    epochs = run_means.epochs
-    last_epochs = epochs.groupby("run", observed=True)["epoch"].transform("max")
-    warm_means = replace(run_means, epochs=epochs[epochs["epoch"] == last_epochs])
+    warm_means = replace(run_means, epochs=report.rows_of_last_epoch(run_means.epochs))
     booking = result.meta.get("labels")
     if booking is None:
         first_table = warm_table(run_means, warm, interval_meta, max_rows=math.inf)

@@ -27,7 +27,7 @@ from simshuffle.job.uncertainty.report import (
 )
 from simshuffle.report import intervals
 from simshuffle.report.chart import Chart
-from simshuffle.report.report import LABELS, WHOLE
+from simshuffle.report.report import LABELS, WHOLE, rows_of_last_epoch
 from simshuffle.spec.overrides import (
     add_axis_values,
     combination_name,
@@ -57,6 +57,7 @@ from simshuffle.studies.simulation.tables import (
     check_seeds,
     epoch_lengths,
     find_measure_problems,
+    keys_of_combinations,
     label_column,
     measures_of_epochs,
     samples_of,
@@ -366,9 +367,7 @@ def _collect_facts(
     if sweep.ranges is None:
         return {}
     table = tables["sweep"]
-    last_rows = table[
-        table["epoch"] == table.groupby("label")["epoch"].transform("max")
-    ]
+    last_rows = rows_of_last_epoch(table, "label")
     seconds = last_rows.groupby("label", sort=False)["epoch_s"].mean()
     predicted = {}
     for values in sweep.combinations:
@@ -387,8 +386,7 @@ def _summary(result: Result) -> pd.DataFrame:
     label, values of the axes, epoch and measure.
     """
     return summarise_seeds(
-        result.tables["sweep"],
-        ["label", *(axis["name"] for axis in result.meta["axes"])],
+        result.tables["sweep"], keys_of_combinations(result.meta["axes"])
     )
 
 

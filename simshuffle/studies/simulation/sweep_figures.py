@@ -27,8 +27,13 @@ from simshuffle.report.chart import (
 from simshuffle.report.intervals import HIGH, LOW
 from simshuffle.report.intervals import WHISKER as OF_90
 from simshuffle.report.names import without_schedule
+from simshuffle.report.report import rows_of_last_epoch
 from simshuffle.report.style import BRIGHT
-from simshuffle.studies.simulation.tables import WHOLE_EPOCH, measure_name
+from simshuffle.studies.simulation.tables import (
+    WHOLE_EPOCH,
+    keys_of_combinations,
+    measure_name,
+)
 from simshuffle.studies.simulation.tables import SweptAxis as Swept
 from simshuffle.studies.simulation.text import format_seconds
 
@@ -124,8 +129,7 @@ def _rows_of_last_epochs(
     table = summary[summary["measure"] == measure]
     table = table.assign(**{name: table.get(name, np.nan) for name in (LOW, HIGH)})
     table["label"] = without_schedule(table["label"].tolist())
-    keys = ["label", *(axis["name"] for axis in axes)]
-    return table[table["epoch"] == table.groupby(keys)["epoch"].transform("max")]
+    return rows_of_last_epoch(table, keys_of_combinations(axes))
 
 
 def _line_looks(

@@ -9,6 +9,7 @@ from rich.table import Table
 
 from simshuffle.report import intervals
 from simshuffle.report.console import new_table
+from simshuffle.report.report import rows_of_last_epoch
 from simshuffle.studies.simulation import text, verdict
 from simshuffle.studies.simulation.causes import causes_of_sweep
 from simshuffle.studies.simulation.contest import (
@@ -21,6 +22,7 @@ from simshuffle.studies.simulation.tables import (
     WHOLE_EPOCH,
     describe_mean,
     half_of_window,
+    keys_of_combinations,
     mean_epochs,
     measure_name,
     summarise_seeds,
@@ -34,8 +36,7 @@ MAX_ROWS = 60  # rows of the table of measures; the file has all
 def last_summary(result: Result) -> pd.DataFrame:
     """Return the rows of `summary_of_measure` for the last epoch of every combination."""
     table = summary_of_measure(result)
-    keys = ["label", *(axis["name"] for axis in result.meta["axes"])]
-    return table[table["epoch"] == table.groupby(keys)["epoch"].transform("max")]
+    return rows_of_last_epoch(table, keys_of_combinations(result.meta["axes"]))
 
 
 def summary_of_measure(result: Result) -> pd.DataFrame:
@@ -50,7 +51,7 @@ def summary_of_measure(result: Result) -> pd.DataFrame:
     if not divisor:
         return stored_summary
     table = result.tables["sweep"]
-    keys = ["label", *(axis["name"] for axis in result.meta["axes"])]
+    keys = keys_of_combinations(result.meta["axes"])
     identified_rows = table[list(dict.fromkeys([*keys, "epoch", "seed"]))]
     ratio = {measure: table[dividend] / table[divisor]}
     ratio_summary = summarise_seeds(identified_rows.assign(**ratio), keys)
@@ -113,7 +114,7 @@ def _measures_table(result: Result) -> Table:
     """
     last_rows = last_summary(result)
     measure = result.meta["measure"]
-    keys = ["label", *(axis["name"] for axis in result.meta["axes"])]
+    keys = keys_of_combinations(result.meta["axes"])
     # a row for each combination, a column for each of four statistics of each measure
     statistics = ["mean", "low", "high", "seeds"]
     wide = last_rows.pivot(index=keys, columns="measure", values=statistics)

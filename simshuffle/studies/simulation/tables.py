@@ -225,6 +225,13 @@ def check_seeds(seeds: int, num_runs: int, is_seed_swept: bool) -> None:
 LEVEL = 0.95  # of the intervals
 
 
+def keys_of_combinations(axes: Sequence[SweptAxis]) -> list[str]:
+    """Return the columns that tell the combinations of a sweep apart: the label and its
+    ``axes``.
+    """
+    return ["label", *(axis["name"] for axis in axes)]
+
+
 def summarise_seeds(table: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
     """Return the mean and 95 % interval of every measure over the seeds.
 
