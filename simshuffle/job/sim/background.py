@@ -39,9 +39,7 @@ def _write_periodically(
     due = record.start
     while True:
         yield env.timeout(max(due - env.now, 0.0))
-        group = batch.tasks["group"] = clock.open(len(batch))
-        clock.post(batch)
-        yield from clock.wait_for(group)
+        yield from clock.wait_for(clock.post_group(batch))
         due += record.period
 
 
@@ -57,6 +55,4 @@ def _send_bursts(
     """
     while record.load:
         batch = bursts(record, resources, host, rng)
-        group = batch.tasks["group"] = clock.open(len(batch))
-        clock.post(batch)
-        yield from clock.wait_for(group)
+        yield from clock.wait_for(clock.post_group(batch))

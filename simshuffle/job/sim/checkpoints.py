@@ -9,7 +9,7 @@ from typing import Any
 
 import simpy
 
-from simshuffle.fabric.network.batch import NONE, TransferBatch
+from simshuffle.fabric.network.batch import NONE
 from simshuffle.job.lowering.checkpoints import CheckpointTransfers
 from simshuffle.job.plan.checkpoint_bounds import checkpoint_of
 from simshuffle.job.plan.resources import Resources
@@ -143,7 +143,7 @@ class Checkpoints:
                 self._under_way[rank],
             )
         if (batch := self._transfers.blocking_transfers(rank)) is not None:
-            yield from clock.wait_for(self._post(batch))
+            yield from clock.wait_for(clock.post_group(batch))
         if self._record.mode == "synchronous":
             if not self._waiting:
                 self._watch()
@@ -154,15 +154,9 @@ class Checkpoints:
             self._written[rank] = saved_state
         else:
             self._background_group[rank], self._under_way[rank] = (
-                self._post(batch),
+                clock.post_group(batch),
                 saved_state,
             )
-
-    def _post(self, batch: TransferBatch) -> int:
-        """Post transfers in a group of their own; return the group."""
-        batch.tasks["group"] = group = self._clock.open(len(batch))
-        self._clock.post(batch)
-        return group
 
     def _all_written(self, event: simpy.Event) -> None:
         """End a synchronous save that all ranks have written, and let the ranks go on.

@@ -119,6 +119,12 @@ class NetworkClock:
             batch = self.detour(batch)
         self._expect(self.network.post(self.env.now, batch))
 
+    def post_group(self, batch: TransferBatch) -> int:
+        """Post transfers in a group of their own; return the group."""
+        batch.tasks["group"] = group = self.open(len(batch))
+        self.post(batch)
+        return group
+
     def set_capacity(self, links: Ints32, values: Floats) -> None:
         """Give ``links`` the capacities ``values``, (n,) units/s, from now on.
 

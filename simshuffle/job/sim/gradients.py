@@ -54,9 +54,7 @@ class Posting:
         if batch is None:
             callback(None)
             return
-        batch.tasks["group"] = group = self._clock.open(len(batch))
-        self._clock.post(batch)
-        self._clock.call_when_complete(group, callback)
+        self._clock.call_when_complete(self._clock.post_group(batch), callback)
 
 
 class GradientSum(ABC):
