@@ -27,6 +27,7 @@ from simshuffle.workload.orders.shuffle_buffers import (
     shuffle_by_replacement,
     shuffle_in_batches,
     shuffle_in_buffer,
+    worker_generator,
 )
 from simshuffle.workload.orders.streams import (
     concatenate_or_empty,
@@ -304,7 +305,7 @@ class HuggingFace(Order):
         runs = [samples_of_shards(data, run) for run in self.runs(shards)]
         samples, piece = interleave_runs(runs, self.piece_size)
         piece_ends = np.cumsum(np.unique(piece, return_counts=True)[1])
-        rng = self.generator(readers, seed, epoch, worker)
+        rng = worker_generator(seed, epoch, worker, readers.workers)
         return concatenate_or_empty(
             shuffle_by_halves(samples, piece_ends, self.buffer_size, rng)
         )
@@ -321,22 +322,6 @@ class HuggingFace(Order):
         order = _shard_order(len(data.samples), seed, epoch)
         is_divisible = len(order) % readers.world_size == 0
         return order[rank :: readers.world_size] if is_divisible else order
-
-    @staticmethod
-    def generator(
-        readers: Readers, seed: int, epoch: int, worker: int
-    ) -> np.random.Generator:
-        """Return a new generator from which the buffer of a worker draws, on any rank.
-
-        The worker counts only where a rank has several.
-        """
-        rng = np.random.default_rng(seed)
-        # the library makes a new generator of the first number of the old one for each of these
-        if epoch:
-            rng = np.random.default_rng(rng.integers(0, 1 << 63) - epoch)
-        if readers.workers > 1:
-            rng = np.random.default_rng(rng.integers(0, 1 << 63) - worker)
-        return rng
 
     def runs(self, shards: list[int]) -> list[list[int]]:
         """Divide the shards of a worker into consecutive runs, which are read in turn.

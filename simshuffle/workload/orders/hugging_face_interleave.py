@@ -17,6 +17,7 @@ from simshuffle.workload.orders.mixture import (
     sources_in_turn,
 )
 from simshuffle.workload.orders.order import EpochOrder, Readers, ShardedSet, Unit
+from simshuffle.workload.orders.shuffle_buffers import worker_generator
 from simshuffle.workload.orders.streams import (
     deal_batches,
     order_from_streams,
@@ -172,12 +173,7 @@ class HuggingFaceInterleave(Mixture):
         """
         if not self.drawn:
             return sources_in_turn(len(self.weights), num_used % len(self.weights))
-        rng = np.random.default_rng(epoch or seed)
-        # the library makes a new generator of the first number of the old one for each of these
-        if epoch:
-            rng = np.random.default_rng(rng.integers(0, 1 << 63) - epoch)
-        if workers > 1:
-            rng = np.random.default_rng(rng.integers(0, 1 << 63) - worker)
+        rng = worker_generator(epoch or seed, epoch, worker, workers)
         return sources_at_random(rng, self.shares, num_used)
 
     def draw_mixture(

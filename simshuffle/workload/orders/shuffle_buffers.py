@@ -170,3 +170,20 @@ def shuffle_in_batches(
             batches.append(shuffled[:batch_size])
             shuffled = shuffled[batch_size:]
     return concatenate_or_empty(batches)
+
+
+def worker_generator(
+    seed: int, epoch: int, worker: int, workers: int
+) -> np.random.Generator:
+    """Return a new generator from which a worker of Hugging Face `datasets` draws, on
+    any rank.
+
+    The worker counts only where a rank has several ``workers``.
+    """
+    rng = np.random.default_rng(seed)
+    # the library makes a new generator of the first number of the old one for each of these
+    if epoch:
+        rng = np.random.default_rng(rng.integers(0, 1 << 63) - epoch)
+    if workers > 1:
+        rng = np.random.default_rng(rng.integers(0, 1 << 63) - worker)
+    return rng

@@ -17,6 +17,7 @@ from simshuffle.workload.orders.order import Readers, ShardedSet
 from simshuffle.workload.orders.shuffle_buffers import (
     interleave_runs,
     shuffle_by_halves,
+    worker_generator,
 )
 from simshuffle.workload.orders.streams import concatenate_or_empty, samples_of_shards
 
@@ -101,7 +102,7 @@ class StatefulWorker:
         self._is_shared = len(data.samples) % readers.world_size != 0
         self._offset = rank if self._is_shared else 0
         self._stride = readers.world_size if self._is_shared else 1
-        self._new_rng = partial(order.generator, readers, seed, epoch, index)
+        self._new_rng = partial(worker_generator, seed, epoch, index, readers.workers)
 
     @cached_property
     def _reading(self) -> _Reading:
