@@ -13,17 +13,23 @@ Prices = Mapping[str, float]
 
 
 def cheapest_strategy(
-    costs: Mapping[str, float], mixing: Mapping[str, float], tie_share: float
+    costs: Mapping[str, float],
+    mixing: Mapping[str, float],
+    tie_share: float,
+    budget: float | None = None,
 ) -> str:
     """Return the name of the cheapest strategy; among strategies that tie, the one that
-    mixes samples most.
+    mixes samples most. '' if no strategy has a cost within the budget.
 
     Args:
-        costs: the cost of each strategy, by name; '' is returned if it is empty.
+        costs: the cost of each strategy, by name.
         mixing: how much each strategy mixes samples, by name.
         tie_share: the share above the lowest cost up to which a strategy ties. Of tied
             strategies that mix alike, the cheapest is returned.
+        budget: the highest cost that may be chosen; None for any.
     """
+    if budget is not None:
+        costs = {name: cost for name, cost in costs.items() if cost <= budget}
     if not costs:
         return ""
     max_cost = min(costs.values()) * (1.0 + tie_share)

@@ -42,10 +42,8 @@ def closed_form_answer(request: PlanRequest) -> Iterator[str]:
         yield "No strategy that fits the hosts reaches the target accuracy."
         return
     costs = {name: estimate.cost for name, estimate in estimates.items()}
-    max_cost = float("inf") if request.budget is None else request.budget
-    affordable_costs = {name: cost for name, cost in costs.items() if cost <= max_cost}
     mixing = {candidate.name: candidate.mixing for candidate in request.candidates}
-    best = cheapest_strategy(affordable_costs, mixing, request.tie_share)
+    best = cheapest_strategy(costs, mixing, request.tie_share, request.budget)
     if not best:
         cheapest_name = min(costs, key=lambda name: costs[name])
         min_cost = _format_cost(request, costs[cheapest_name])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -56,11 +55,9 @@ def _collect(request: PlanRequest, outcomes: Outcomes) -> Tables:
     rows = [
         _strategy_row(request, candidate, outcomes) for candidate in request.candidates
     ]
-    max_cost = math.inf if request.budget is None else request.budget
     costs = {row["strategy"]: row["cost"] for row in rows if row["cost"] is not None}
-    affordable_costs = {name: cost for name, cost in costs.items() if cost <= max_cost}
     mixing = {candidate.name: candidate.mixing for candidate in request.candidates}
-    chosen_name = cheapest_strategy(affordable_costs, mixing, request.tie_share)
+    chosen_name = cheapest_strategy(costs, mixing, request.tie_share, request.budget)
     for row in rows:
         row["chosen"] = row["strategy"] == chosen_name
     return {

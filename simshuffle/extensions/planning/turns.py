@@ -175,12 +175,8 @@ class DecisionModel:
 
         It is the cheapest; among those within ``tie_share`` the one that mixes most.
         """
-        max_cost = math.inf if self.budget is None else self.budget
-        affordable_costs = {
-            name: cost for name, cost in costs.items() if cost <= max_cost
-        }
         mixing = {offer.name: offer.mixing for offer in self.offers}
-        return cheapest_strategy(affordable_costs, mixing, self.tie_share)
+        return cheapest_strategy(costs, mixing, self.tie_share, self.budget)
 
     def fitting_offers(self, factor: float) -> list[StrategyOffer]:
         """Return the strategies that fit the hosts with the input multiplied by
