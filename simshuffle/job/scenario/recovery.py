@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
 from simshuffle.errors import InputError, Problem
-from simshuffle.job.reliability.hosts import Policy
 from simshuffle.spec.record import Seconds, Sourced
 from simshuffle.workload.exchange import LoaderShuffle
 from simshuffle.workload.resuming import AnyResume
@@ -39,7 +38,7 @@ class Recovery(Sourced):
         "restart": "default: 3 min to start processes, build communicators and warm up (estimate)",
     }
 
-    policy: Policy = "spare"
+    policy: Literal["spare", "elastic", "stop"] = "spare"
     spares: Annotated[int, Field(ge=0, le=100_000)] = 0
     detect: Seconds = 600.0
     restart: Seconds = 180.0
