@@ -152,6 +152,22 @@ def test_without_room_for_a_second_simulation_the_interval_grows_with_the_distan
     assert (border.low, border.high) == (615, 845)  # half of the distance of 230
 
 
+@pytest.mark.parametrize(
+    ("linear", "interval", "numbers"), [(4, (1, 3), [4]), (3, (2, 2), [4, 2, 3])]
+)
+def test_few_samples_add_as_much_each_and_need_one_simulation(linear, interval, numbers):
+    """1 ms each, 2.5 ms allowed. Off by a tenth of the distance of 2, or found to the last one."""
+    tried = []
+
+    def simulated(number):
+        tried.append(number)
+        return ExchangePoint(1e-3 * number, 0.0)
+
+    border = approach_border(simulated, 2.5e-3, 90, 4, affordable=lambda _: True, linear=linear)
+    assert (border.samples, tried) == (2, numbers)
+    assert (border.low, border.high) == interval
+
+
 @pytest.mark.parametrize(("noise", "low"), [(0.0, 550), (0.4, 405)])
 def test_all_samples_are_hidden_for_sure_only_where_as_many_were_simulated(noise, low):
     """500 add 0.5 s, and 600 would add less than is allowed. Half of the distance of 100 may be

@@ -93,6 +93,7 @@ def test_default_ranges_are_those_of_pairs_of_stated_and_measured():
     assert low == pytest.approx(np.exp(ratios.mean() - 1.645 * ratios.std(ddof=1)), rel=1e-3)
     assert high == 1.0 and low < 0.8
     assert default_ranges()[ESTIMATE][0] < low
+    assert default_ranges()[ESTIMATE][1] > 1.5
 
 
 def test_ten_per_cent_of_the_factors_lie_outside_of_a_range():
@@ -177,6 +178,16 @@ def test_chance_is_half_the_range_over_what_half_a_range_of_eight_is():
     )
     assert Residuals(rows).chance("step") == pytest.approx(0.02)
     assert Residuals(rows).chance("files") == pytest.approx(0.02)
+
+
+def test_the_chance_of_a_mechanism_rests_on_five_rows_of_it():
+    """Five of 0.029 count for themselves; of four, the nine rows of 0.29 beside them count too."""
+    columns = ["set", "mechanism", "ranks", "residual", "repeats"]
+    step, files = ("a", "step", 8.0, 0.1, 0.029), ("b", "files", 8.0, 0.1, 0.29)
+    rows = pd.DataFrame([step] * 5 + [files] * 9, columns=columns)
+    assert Residuals(rows).chance("step") == pytest.approx(0.02)
+    assert Residuals(rows[1:]).chance("step") == pytest.approx(0.2)
+    assert Residuals(rows).chance("files") == pytest.approx(0.2)
 
 
 @pytest.mark.parametrize("chance", [0.0, 0.05, 0.15, 0.5])

@@ -78,6 +78,44 @@ def test_published_parameters_to_the_last_one(name):
     assert network(name).parameters == PARAMETERS[name]
 
 
+INPUTS = {
+    **dict.fromkeys(("resnet50", "vgg16", "alexnet", "densenet161"), (3, 224, 224)),
+    **dict.fromkeys(("vit_b_16", "vit_l_16"), (3, 224, 224)),
+    "vgg16_chainer": (3, 226, 226),
+    "alexnet_chainer": (3, 227, 227),
+    "wrn_28_10": (3, 32, 32),
+    "inception_v4": (3, 32, 32),
+    "inception_v4_imagenet": (3, 299, 299),
+    "deepcam": (16, 768, 1152),
+    "cosmoflow": (4, 128, 128, 128),
+    "cosmoflow_512": (4, 512, 512, 512),
+}
+
+
+@pytest.mark.parametrize("name", INPUTS)
+def test_a_sample_has_the_published_extents(name):
+    assert network(name).input == INPUTS[name]
+
+
+@pytest.mark.parametrize(
+    ("name", "extents"),
+    [
+        # 299, 149, 147, 73, 71 and 35 pixels behind windows of 3, then reduced by windows of 3
+        ("inception_v4_imagenet", {"a0.": 35, "b0.": 17, "c0.": 8}),
+        # of 32 the first convolution takes 2; the last reduction is padded
+        ("inception_v4", {"a0.": 30, "b0.": 14, "c0.": 7}),
+        # halved by the first convolution and the pooling, and between stages
+        ("resnet50", {"stage1.": 56, "stage2.block1": 28, "stage4.block1": 7}),
+        ("resnet50_chainer", {"stage1.": 56, "stage2.block1": 28, "stage4.block1": 7}),
+        ("wrn_28_10", {"stage1.": 32, "stage2.block1": 16, "stage3.block1": 8}),
+    ],
+)
+def test_extents_behind_reductions(name, extents):
+    for start, pixels in extents.items():
+        outputs = [each.output for each in network(name).layers if each.name.startswith(start)]
+        assert outputs and {output[1:] for output in outputs} == {(pixels, pixels)}, start
+
+
 @pytest.mark.parametrize("name", MULTIPLICATIONS)
 def test_published_operations(name):
     published, within = MULTIPLICATIONS[name]

@@ -646,6 +646,10 @@ def test_blocks_are_those_of_the_network():
     # of the toy, a block is a layer, which saves its input; had the last saved more, that came back
     more = replace(TOY, layers=(*TOY.layers[:2], replace(TOY.layers[2], saved=600)))
     assert saved_values(more, np.ones(3), (0, 3), recompute=True) == (192 + 256 + 512, 600 - 512)
+    # the last two layers of it, of which one GPU keeps half
+    half = np.full(3, 0.5)
+    assert saved_values(more, half, (1, 3), recompute=True) == (128 + 256, 300 - 256)
+    assert saved_values(more, half, (1, 2), recompute=False) == (128, 0)
 
 
 @pytest.mark.parametrize(
@@ -661,6 +665,7 @@ def test_blocks_are_those_of_the_network():
         (Tensor(ways=2), "resnet50", 8, "ways", "Use another strategy, such as 'data'."),
         (Tensor(ways=8), "gpt2_small", 24, "ways", "Use 6."),
         (Filter(ways=2, group_batch=100), "vgg16", 4, "group_batch", "Use 8."),
+        (Filter(ways=2, group_batch=9), "vgg16", 4, "group_batch", "Use 8."),
         (Filter(ways=7), "vgg16", 5, "ways", "Use 5."),
     ],
     ids=str,

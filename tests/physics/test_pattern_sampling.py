@@ -112,6 +112,13 @@ def test_a_chain_with_fresh_partners_by_hand():
     assert found.seconds == pytest.approx((16 + 24) * 13 / 6 + 2 * 16 / 3)
 
 
+def test_the_pace_of_a_chain_is_that_of_the_middle_half_of_its_steps():
+    """From the second to the sixth of eight steps, 8 s for four bytes; eight bytes are left out."""
+    finish = np.array([5.0, 6, 8, 10, 12, 14, 30, 31])[:, None]
+    found = estimate_drifting_chain(finish, np.ones(16), np.arange(8), 0.0)
+    assert found.seconds == pytest.approx(31 + 2 * 8)
+
+
 def test_a_chain_with_one_partner_by_hand():
     """3 s where the busiest link needs 2 s: 60 s where it needs 40 s, and never less than these."""
     found = estimate_paired_chain(3.0, 2.0, 40.0)

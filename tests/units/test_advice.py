@@ -118,6 +118,7 @@ def test_decoding_that_nobody_timed_and_workers_are_among_them():
     decode = found[DECODE]
     assert (decode.value, decode.low, decode.high) == ("36.4 ms a sample", 0.5, 10.0)
     assert found[WORKERS].shorter == pytest.approx(-0.5, abs=0.05)
+    assert 0.0 <= found["cluster.ssd.read_bandwidth"].longer < 0.1
     assert DECODE not in {each.key for each in decisive_inputs({"it": small(**values)}, {DECODE})}
 
 

@@ -85,6 +85,8 @@ def test_a_rank_sends_its_share_in_the_pace_of_the_exchange():
     # 800 samples, 8 ranks, a tenth: 10 each; batches of 10, so one an iteration
     assert sent.count == 10
     assert sent.iteration.tolist() == list(range(10))
+    # 2.5 of each: 2 in the first epoch, and 3 in the next
+    assert samples_to_send(small(workload__exchange=EXCHANGE.replace("0.1", "0.025"))).count == 2
     assert sent.nbytes(1) == pytest.approx(np.full((10, 8), 500e3), rel=1e-12)  # decoded
     encoded = samples_to_send(small(workload__exchange=f"{EXCHANGE},schedule.payload=encoded"))
     assert encoded.nbytes(1) == pytest.approx(np.full((10, 8), 100e3), rel=1e-12)

@@ -16,6 +16,7 @@ from simshuffle.studies.loader.cell import (
     epoch_rows,
     summarize_order,
 )
+from simshuffle.studies.loader.options import LoaderOptions
 from simshuffle.studies.loader.order_file import read_order
 from simshuffle.studies.loader.shape import DataSetShape
 from simshuffle.study.registry import read_folder
@@ -178,6 +179,13 @@ def test_what_is_lost_repeated_and_unequal_is_said(here, capsys):
 def test_what_an_order_takes_grows_with_the_samples_of_its_epochs():
     cell = LoaderCell("drawn", OF_ALL, Drawn())  # 256 samples, twice
     assert (cell.cost, cell.memory) == pytest.approx((0.1 + 3e-6 * 512, 200e6 + 200 * 512), 1e-9)
+
+
+def test_four_nodes_of_four_ranks_read_three_epochs_unless_somebody_says_otherwise():
+    (cell, *_) = request.request(LoaderOptions(order=("own:shuffle=global",))).values
+    shape = cell.shape
+    assert (shape.nodes, shape.gpus, shape.workers, shape.batch_size) == (4, 4, 2, 16)
+    assert (shape.epochs, shape.samples, len(shape.data.samples)) == (3, 16_384, 64)
 
 
 def test_two_epochs_in_a_row_by_hand():

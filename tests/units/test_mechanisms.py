@@ -283,6 +283,14 @@ def test_what_ends_the_hiding_saves_a_tenth_of_what_is_added(
     assert (nothing["bottleneck"], nothing["tier"]) == ("", "") and math.isnan(nothing["over_s"])
 
 
+def test_a_removal_saves_what_is_added_without_it_less(monkeypatch):
+    cell = SearchCell(prepare_scenario(exchanging()).to_dict(), "own", 0.02, 1.25)
+    seconds = {"5": 5.0, "2": 2.0}
+    monkeypatch.setattr(search, "with_variant", lambda *words: words[-1].get("n", "5"))
+    monkeypatch.setattr(search, "added_seconds", lambda _, scenario: seconds[scenario])
+    assert cell.saved_by_forms(4, {"a": {"n": "2"}, "b": {}}) == (5.0, {"a": 3.0, "b": 0.0})
+
+
 def test_the_tier_is_that_of_the_busiest_cable_without_what_others_send():
     """Of 90 bytes over 10 a second 80 are of others; 20 over 5 take 4 s, and 12 over 2 take 6 s."""
     points = Points(SimpleNamespace(max_samples=9, is_exact=False), print)

@@ -302,6 +302,8 @@ def test_epochs_over_seeds_by_hand():
     assert half.loc[("a", 1), "epoch_s"] == pytest.approx(12.706, rel=1e-4)
     assert half.loc[("a", 1), "staging_s"] == pytest.approx(1.5 * 12.706, rel=1e-4)
     assert half.loc[("b", 1), "epoch_s"] == 0.0
+    fewer = pd.concat([of_seeds(1.0, 3.0), of_seeds(5.0, run="b")], ignore_index=True)
+    assert mean_epochs(fewer)[2] == 2
     whole = Means(means, pd.DataFrame(), half, seeds).whole_epochs()
     assert whole["seconds"].tolist() == [2.0, 5.0]
     assert whole["half"].tolist() == pytest.approx([12.706, 0.0], rel=1e-4)

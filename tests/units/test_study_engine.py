@@ -550,7 +550,7 @@ def test_cells_that_tell_no_share_do_not_make_the_others_slower(monkeypatch):
 
 def test_kinds_of_cells_say_how_slow_they_are_and_a_little_of_the_others(monkeypatch):
     """Of two kinds, a took 20 s for 11 and b nothing yet; a second of estimates counts beside."""
-    clock = [0.0]
+    clock = [100.0]
     monkeypatch.setattr("simshuffle.study.standing.monotonic", lambda: clock[0])
     told: list[Standing] = []
 
@@ -561,7 +561,7 @@ def test_kinds_of_cells_say_how_slow_they_are_and_a_little_of_the_others(monkeyp
     cells = {"a": Square(1), "b": Cube(2), "c": Square(3), "d": Square(-10)}
     watch = StageWatch(cells, 1, told.append, past=past, later_cost=5.0)
     watch.advance("a", 0.0)
-    clock[0] = 20.0
+    clock[0] = 120.0
     watch.end("a")
     assert watch.took == {"a": 20.0}
     # 12 s of b are left, 13 of c, and of d what any cell takes; 5 s of later stages

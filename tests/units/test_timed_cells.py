@@ -54,6 +54,11 @@ def test_the_last_ones_of_a_kind_are_remembered(kept):
     assert [each.name for each in kept.parent.iterdir()] == [kept.name]
 
 
+def test_three_tenths_of_a_second_are_noted(kept):
+    note_cell_times([("a", 0.3, 0.1), ("a", 0.1, 0.3), ("a", 0.3, 0.3), ("a", 0.29, 0.29)])
+    assert calibrations()["a"].count == 3
+
+
 def test_what_takes_no_time_is_not_noted(kept):
     note_cell_times([("a", 0.0, 5.0), ("a", 0.1, 0.2), ("a", 5.0, 0.0)])
     assert not kept.exists()

@@ -58,6 +58,8 @@ def test_throughput_over_workers_is_that_of_the_law(decoding):
 def test_slow_workers_stall_once_in_as_many_steps(decoding):
     settings = decoding.tables["settings"].set_index(["workers", "prefetch"])
     assert settings.loc[(2, 4), "stall_every"] == exactly(2)
+    assert settings.loc[(2, 4), "waiting"] == exactly((0.05 - STEP) / 0.05, rel=1e-3)
+    assert settings.loc[(5, 10), "waiting"] == exactly(0.0, abs=1e-9)
     assert settings.loc[(2, 4), "stall_s"] == exactly(0.1 - 2 * STEP, rel=1e-3)
     assert settings["stall_every"].isna().sum() == 6  # 4 and 5 workers
 
