@@ -245,3 +245,13 @@ def test_a_lone_rank_meets_nobody():
     )
     assert seconds(timeline, "wait_exchange") == {}
     assert timeline.sources["samples_moved"].item() == 0
+
+
+def test_barriers_are_waiting_and_no_work():
+    """A rank works as long as without them, since messages are there before they are asked for."""
+    free, met = (simulate(partial(0.1, barriers=barriers)) for barriers in ("none", "message"))
+    work = seconds(free, "exchange")
+    assert seconds(met, "exchange") == pytest.approx(work, rel=1e-6)
+    # one before the messages of each iteration, and one after they were stored
+    assert min(seconds(met, "wait_exchange").values()) >= 10 * 2 * BARRIER * (1 - 1e-9)
+    assert max(seconds(free, "wait_exchange").values(), default=0.0) < BARRIER

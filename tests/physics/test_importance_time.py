@@ -178,3 +178,14 @@ def test_ranks_share_the_hcas_of_their_host_in_an_all_gather(gpus, shared_by):
     resources = Resources(scenario.cluster, ranks, scenario.rng("placement"))
     expected = np.log2(ranks) * LATENCY + (ranks - 1) * 8e3 * shared_by / HCA
     assert gather_seconds(1000.0, resources) == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize(("lifetime", "nbytes"), [("epoch", 8.0), ("iteration", 800.0)])
+def test_ranks_gather_the_importances_that_training_has_left(lifetime, nbytes):
+    """With lagging importances there is no pass: one number of each of 8 ranks is gathered before
+    every epoch, or 100 where partners change."""
+    scenario = pair(lagging=True, schedule={"partner_lifetime": lifetime}, epochs=2)
+    timeline = simulate(scenario)
+    for epoch in (1, 2):
+        spent = seconds(timeline, "importance", epoch)
+        assert list(spent.values()) == pytest.approx([all_gather(scenario, nbytes)] * 8, rel=1e-9)

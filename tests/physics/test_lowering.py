@@ -391,6 +391,29 @@ def test_reads_that_no_batch_needs_are_left_out():
     assert delays.tolist() == [0.0, pytest.approx(26e-9)]
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_thread_waits_for_one_request_of_the_object_store_at_a_time(threads):
+    """6 and 10 requests of 3 ms, one after the other or two at once, each over a connection of 100
+    MB/s."""
+    store = {"latency": "3 ms", "connection_bandwidth": "100 MB/s", "request_rate": "1 k/s"}
+    scenario = small(
+        world_size=2,
+        workload__exchange="global_shuffle:source=object_store",
+        workload__loader={"workers": 2, "prefetch": 4, "threads": threads},
+        cluster__object_store=store,
+    )
+    found = read_chains(
+        READS,
+        scenario.workload,
+        resources_of(scenario),
+        jitter=JITTER,
+        rng=np.random.default_rng(0),
+    )
+    for rank in (0, 1):
+        caps = found.batch(rank, 0, group=3).tasks["cap"]
+        assert caps[:2] == pytest.approx([threads / 3e-3, threads * 100e6])
+
+
 def test_each_try_of_a_request_counts_against_the_rate_of_the_store():
     """6 and 10 requests, each tried twice in the mean; the first batch has 1.5 times as many."""
     store = {"latency": "3 ms", "retry_share": 0.5, "retry_delay": "1 ms", "request_rate": "1 k/s"}
@@ -688,6 +711,19 @@ def test_a_ring_of_three_hosts_passes_on_two_thirds_over_each_hca():
             f"switch>h{receiver:04d}#{hca}",
         ]
         assert row[-1] == len(names) + receiver
+
+
+def test_hosts_pass_on_over_as_many_hcas_as_all_of_them_use():
+    """The third host has one rank of five, so a single HCA: 14 MB over it, and over the first HCA
+    of the others. One host alone passes nothing on."""
+    keys = {**TWO_HCAS, "workload__staging": {"broadcast": True}}
+    keys["workload__exchange"] = "global_shuffle:source=ssd"
+    for ranks, passed_on in ((5, [14e6] * 3), (2, [])):
+        scenario = small(**keys, world_size=ranks)
+        shards = np.full(ranks, 21e6 / ranks)
+        traffic = staging_traffic(scenario.workload, resources_of(scenario), shards)
+        assert traffic is not None
+        assert traffic.batch.tasks["work"][ranks:] == pytest.approx(passed_on)
 
 
 def test_nothing_is_staged_that_is_read_from_the_pfs():
