@@ -124,6 +124,7 @@ CLOCK = np.dtype(
         ("n_order", "i4"),  # links in order
         ("in_order", "i4"),  # 1: the saturated links are listed in `order`
         ("sweeping", "i4"),  # sweeps to go before a repair is tried again
+        ("moves_per_link", "i8"),  # a sweep that moves more links gives up
         ("n_repairs", "i4"),  # since all was filled anew
         # what is fetched into the caches in time (ahead)
         ("fetched", "f8"),  # s, what ends until then has been asked for
@@ -248,7 +249,7 @@ class TransferGraph(NamedTuple):
 def empty_fluid_state(width: int = 1) -> FluidState:
     """Return the arrays without any link or transfer; routes have up to ``width``
     links, a rate limit counting as one. The clock is all 0: the caller sets the heads
-    of its lists to -1.
+    of its lists to -1, and how many links a sweep may move.
     """
     count = 0  # of links, transfers and entries
     no_indices = np.empty(count, np.int32)

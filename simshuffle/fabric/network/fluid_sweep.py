@@ -33,9 +33,10 @@ from simshuffle.spec.compiling import compiled, int64, reducing
 # that gives up costs most.
 PATIENCE = 32
 # Sums that went up and down thousands of times are off by more than the tolerance of levels. So of
-# two links with equal levels each may come out below the other in turn. Links are placed anew so
-# many times for each in order, and some more, before that is taken to be so.
-MAX_MOVES_PER_LINK, EXTRA_MOVES = 64, 1024
+# two links with equal levels each may come out below the other in turn. Links are placed anew
+# `CLOCK.moves_per_link` times for each link in order and for so many more before that is taken to
+# be so.
+EXTRA_LINKS = 16
 # Rows of `other_links` that are looked through one by one when one of them has the link that is
 # sought: often one of hundreds does.
 ROWS_PER_SCAN = 32
@@ -226,7 +227,7 @@ def _visit_upwards(s: FluidState, place: int) -> int:
     """
     clock = s.clock[0]
     num_changed = 0
-    moves_left = MAX_MOVES_PER_LINK * clock.n_order + EXTRA_MOVES
+    moves_left = clock.moves_per_link * (clock.n_order + EXTRA_LINKS)
     while place < clock.n_order:
         ident = int64(s.order[place])
         link = s.links[ident]
