@@ -16,7 +16,7 @@ import pytest
 import typer.main
 from hypothesis import HealthCheck, settings
 
-from simshuffle.study import executors, standing
+from simshuffle.study import executors, origin, standing
 from simshuffle.study.perform import Performance
 from simshuffle.study.store import CELLS, Disk
 from tests.preloaded import Preloaded, one_core
@@ -140,6 +140,16 @@ def no_idle_core():
     other cores, and a process imports for longer than most cells last."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(executors, "usable_cores", lambda: 1)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def commit_asked_once():
+    """git is asked once for the commit of this checkout, which every result would ask for."""
+    ask, checkout = origin._commit, Path.cwd()
+    once_asked = cache(ask)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(origin, "_commit", lambda: once_asked() if Path.cwd() == checkout else ask())
         yield
 
 

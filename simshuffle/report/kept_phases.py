@@ -12,7 +12,13 @@ import pandas as pd
 
 from simshuffle.report.columns import Column, amount, count, text
 from simshuffle.report.report import COMPUTING, SLOWDOWN
-from simshuffle.report.timeline import PHASES, phase_rows, phase_table
+from simshuffle.report.timeline import (
+    PHASE_TYPE,
+    PHASES,
+    phase_numbers,
+    phase_rows,
+    phase_table,
+)
 from simshuffle.spec.arrays import Floats
 
 KeptRanks = Literal["full", "ranks", "none"]
@@ -49,7 +55,7 @@ def seconds_by_rank(phases: pd.DataFrame) -> Floats:
     flat_index = phases["iteration"].to_numpy(np.int64) * ranks
     flat_index += phases["rank"].to_numpy()
     flat_index *= len(PHASES)
-    flat_index += pd.Categorical(phases["phase"], PHASES).codes
+    flat_index += phase_numbers(phases)
     durations = phases["end_s"].to_numpy() - phases["start_s"].to_numpy()
     shape = (iterations, ranks, len(PHASES))
     seconds = np.bincount(flat_index, durations, int(np.prod(shape)))
@@ -74,7 +80,7 @@ def iteration_means(phases: pd.DataFrame, seconds: Floats) -> pd.DataFrame:
             "run": first["run"].array,
             "epoch": first["epoch"].array,
             "iteration": iteration.astype(np.int32),
-            "phase": pd.Categorical.from_codes(phase, pd.Index(PHASES)),
+            "phase": pd.Categorical.from_codes(phase, dtype=PHASE_TYPE),
             "mean_s": mean[iteration, phase],
             "least_s": shortest[iteration, phase],
             "most_s": longest[iteration, phase],

@@ -6,24 +6,26 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Collection, Iterable
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from simshuffle.report.columns import Column, amount, count, share, text
 from simshuffle.report.timeline import (
     EXCLUSIVE,
-    HIDDEN,
     PHASES,
     SOURCE_COLUMNS,
     Timeline,
+    locate_epochs,
+    phase_numbers,
 )
 from simshuffle.report.waiting import (
     WAITED_FOR,
+    causes_by_epoch,
     hosts_waited_for,
     name_hosts,
-    waiting_by_cause,
     waits_by_host,
 )
 from simshuffle.spec.arrays import Floats, Ints
@@ -204,16 +206,19 @@ def phase_seconds(timeline: Timeline) -> pd.DataFrame:
     """
     phases = timeline.phases
     keys = keys_of(phases)
-    seconds = seconds_of_rows(timeline)
-    groups = [phases[name] for name in (*keys, "phase")]  # no copy of all columns
-    totals = seconds.groupby(groups, observed=False).sum().unstack("phase")
-    totals = totals.reindex(
-        columns=list(PHASES), fill_value=0.0
-    )  # older results lack some
-    ranks = phases.groupby(keys, observed=True)["rank"].max() + 1
-    table = totals.loc[ranks.index].div(ranks, axis=0)
-    table.columns = table.columns.astype(str)
-    return table.reset_index()
+    first_rows, epoch_of_row = locate_epochs(phases, keys)
+
+    # (epochs, phases) sums over ranks, with the rounding of pandas (Kahan)
+    index = epoch_of_row * len(PHASES) + phase_numbers(phases)
+    sums = pd.Series(seconds_of_rows(timeline).array).groupby(index).sum()
+    seconds = np.zeros((len(first_rows), len(PHASES)))
+    seconds.flat[sums.index] = sums
+    ranks = np.zeros(len(first_rows), np.int64)
+    np.maximum.at(ranks, epoch_of_row, phases["rank"].to_numpy() + 1)
+
+    columns = {key: phases[key].array.take(first_rows) for key in keys}
+    means = dict(zip(PHASES, (seconds / ranks[:, None]).T, strict=True))
+    return pd.DataFrame({**columns, **means})
 
 
 def epochs(timeline: Timeline, in_phases: pd.DataFrame | None = None) -> pd.DataFrame:
@@ -228,35 +233,75 @@ def epochs(timeline: Timeline, in_phases: pd.DataFrame | None = None) -> pd.Data
         timeline: of one or more runs.
         in_phases: its `phase_seconds`, where they are known.
     """
-    keys = keys_of(timeline.phases)
-    seconds = (phase_seconds(timeline) if in_phases is None else in_phases).set_index(
-        keys
-    )
-    phases = timeline.phases
-    exclusive = ~phases["phase"].isin(HIDDEN)
-    by_epoch = [phases[key] for key in keys]
-    end = phases["end_s"].where(exclusive).groupby(by_epoch, observed=True).max()
-    start = phases["start_s"].where(exclusive).groupby(by_epoch, observed=True).min()
-    table = timeline.sources.set_index(keys)
-    duration = end - start
-    table["epoch_s"] = np.where(
-        table["steady_last"] > 0,
-        seconds[list(EXCLUSIVE)].sum(axis=1),
-        duration.loc[table.index],
-    )
-    table["epoch_low_s"] = table["epoch_s"] - table["half_width_s"]
-    table["epoch_high_s"] = table["epoch_s"] + table["half_width_s"]
-    table["samples_per_s"] = table["samples"] / table["epoch_s"]
-    table["accelerator_utilisation"] = (
-        seconds[list(COMPUTING)].sum(axis=1) / table["epoch_s"]
-    )
-    table["exchange_exposed_s"] = seconds["exchange"] + seconds["wait_exchange"]
-    table["exchange_total_s"] = table["exchange_exposed_s"] + seconds["exchange_hidden"]
-    table["allreduce_exposed_s"] = seconds["allreduce"]
-    table["allreduce_hidden_s"] = seconds["allreduce_hidden"]
-    table["slowdown_s"] = seconds[SLOWDOWN]
+    phases, sources = timeline.phases, timeline.sources
+    keys = keys_of(phases)
+    means = phase_seconds(timeline) if in_phases is None else in_phases
+    row_of_source = _find_rows(means[keys], sources[keys])
+    seconds = {
+        name: means[name].to_numpy()[row_of_source]
+        for name in means.columns[len(keys) :]
+    }
+
+    epoch_s = _lengths_of_epochs(phases, keys)[row_of_source]
+    is_window = sources["steady_last"].to_numpy() > 0
+    if is_window.any():
+        # (epochs, phases), the phases of an epoch side by side: how sums are rounded hangs on it
+        by_phase = np.stack([seconds[name] for name in EXCLUSIVE], axis=1)
+        all_phases = np.ascontiguousarray(by_phase).sum(axis=1)
+        epoch_s = np.where(is_window, all_phases, epoch_s)
+
+    half_width = sources["half_width_s"].to_numpy()
+    exposed = seconds["exchange"] + seconds["wait_exchange"]
+    computing = sum(seconds[name] for name in COMPUTING)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        computed = {
+            "epoch_s": epoch_s,
+            "epoch_low_s": epoch_s - half_width,
+            "epoch_high_s": epoch_s + half_width,
+            "samples_per_s": sources["samples"].to_numpy() / epoch_s,
+            "accelerator_utilisation": computing / epoch_s,
+            "exchange_exposed_s": exposed,
+            "exchange_total_s": exposed + seconds["exchange_hidden"],
+            "allreduce_exposed_s": seconds["allreduce"],
+            "allreduce_hidden_s": seconds["allreduce_hidden"],
+            "slowdown_s": seconds[SLOWDOWN],
+        }
     run, *other_columns = EPOCH_COLUMNS
-    return table.reset_index()[[run, *keys[1:-1], *other_columns]]
+    names = [run, *keys[1:-1], *other_columns]
+    return pd.DataFrame(
+        {
+            name: computed[name] if name in computed else sources[name].array
+            for name in names
+        }
+    )
+
+
+def _lengths_of_epochs(phases: pd.DataFrame, keys: list[str]) -> Floats:
+    """Return (epochs,) s from the first start to the last end of a phase that overlaps
+    no other.
+    """
+    first_rows, epoch_of_row = locate_epochs(phases, keys)
+    is_exclusive = phase_numbers(phases) < len(EXCLUSIVE)
+    epoch = epoch_of_row[is_exclusive]
+    start = np.full(len(first_rows), np.inf)
+    end = np.full(len(first_rows), -np.inf)
+    np.minimum.at(start, epoch, phases["start_s"].to_numpy()[is_exclusive])
+    np.maximum.at(end, epoch, phases["end_s"].to_numpy()[is_exclusive])
+    return end - start
+
+
+def _find_rows(table: pd.DataFrame, wanted: pd.DataFrame) -> NDArray[np.intp]:
+    """Return the row of ``table`` that equals each row of ``wanted``.
+
+    Raises:
+        KeyError: there is none.
+    """
+    if len(table) == len(wanted) == 1:  # a simulation reports each epoch by itself
+        return np.zeros(1, np.intp)
+    rows = pd.MultiIndex.from_frame(table).get_indexer(pd.MultiIndex.from_frame(wanted))
+    if (rows < 0).any():
+        raise KeyError(wanted[rows < 0])
+    return rows
 
 
 def breakdown(timeline: Timeline) -> pd.DataFrame:
@@ -295,48 +340,75 @@ def all_labels(
         in_phases: the timeline's `phase_seconds`, where they are known.
     """
     keys = keys_of(timeline.phases)
-    seconds = phase_seconds(timeline) if in_phases is None else in_phases
-    phases_of_work = {
-        label: [
-            phase
+    means = phase_seconds(timeline) if in_phases is None else in_phases
+    runs = [str(run) for run in means["run"].array]
+    key_rows = zip(runs, *(means[key].tolist() for key in keys[1:]), strict=True)
+    index_of_epoch = {key_row: index for index, key_row in enumerate(key_rows)}
+    rows = _list_work(means)
+    weights = row_weights(timeline)
+    for (run, *others), causes in causes_by_epoch(
+        timeline.phases, ALL_LABELS, keys, weights
+    ):
+        epoch = index_of_epoch[(str(run), *others)]
+        rows += [
+            _LabelRow(epoch, label, cause, value) for label, cause, value in causes
+        ]
+
+    # runs as in the sources, seeds and epochs ascending
+    run_order = dict.fromkeys(str(run) for run in timeline.sources["run"].array)
+    index_of_run = {run: index for index, run in enumerate(run_order)}
+    place_of_epoch = {
+        epoch: (index_of_run[run], *others)
+        for (run, *others), epoch in index_of_epoch.items()
+    }
+    place_of_label = {label: place for place, label in enumerate(["", *ALL_LABELS])}
+    rows.sort(
+        key=lambda row: (
+            place_of_epoch[row.epoch],
+            place_of_label[row.label],
+            place_of_label[row.cause],
+        )
+    )
+    epoch_of_row = np.array([row.epoch for row in rows], np.intp)
+    return pd.DataFrame(
+        {
+            **{key: means[key].array.take(epoch_of_row) for key in keys},
+            "label": [row.label for row in rows],
+            "cause": [row.cause for row in rows],
+            "seconds": [row.seconds for row in rows],
+        }
+    )
+
+
+class _LabelRow(NamedTuple):
+    """A row of `all_labels`."""
+
+    epoch: int  # its row in the table of `phase_seconds`
+    label: str
+    cause: str
+    seconds: float
+
+
+def _list_work(means: pd.DataFrame) -> list[_LabelRow]:
+    """Return what ranks do by themselves in each epoch, and by how much gradients in
+    flight slow them. ``means`` are from `phase_seconds`.
+    """
+    seconds = means[list(PHASES)].to_numpy()
+    rows = []
+    for label, phases in ALL_LABELS.items():
+        columns = [
+            PHASES.index(phase)
             for phase in phases
             if not phase.startswith("wait_") and phase != SLOWDOWN
         ]
-        for label, phases in ALL_LABELS.items()
-    }
-    # every step in pandas costs more than all the sums of an epoch
-    own_work = seconds[keys].iloc[np.tile(np.arange(len(seconds)), len(phases_of_work))]
-    own_work = own_work.assign(
-        label=np.repeat(list(phases_of_work), len(seconds)),
-        cause="",
-        seconds=np.concatenate(
-            [seconds[phases].sum(axis=1) for phases in phases_of_work.values()]
-        ),
-    )
-    slowed = seconds.loc[seconds[SLOWDOWN] > 0, [*keys, SLOWDOWN]]
-    slowed = slowed.set_axis([*keys, "seconds"], axis=1).assign(
-        label="FW+BW", cause=SLOWING
-    )
-    parts = [
-        own_work,
-        slowed,
-        waiting_by_cause(timeline.phases, ALL_LABELS, keys, row_weights(timeline)),
-    ]
-    table = pd.concat([part for part in parts if len(part)], ignore_index=True)
-    index_of_run = {
-        str(run): index for index, run in enumerate(timeline.sources["run"].unique())
-    }
-    index_of_label = {label: index for index, label in enumerate(["", *ALL_LABELS])}
-    sort_keys: list[Any] = [
-        [index_of_run[str(run)] for run in table["run"]],
-        *(table[key] for key in keys[1:]),
-    ]
-    sort_keys += [
-        [index_of_label[name] for name in table[column]]
-        for column in ("label", "cause")
-    ]
-    columns = [*keys, "label", "cause", "seconds"]
-    return table[columns].iloc[np.lexsort(sort_keys[::-1])].reset_index(drop=True)
+        own_work = seconds[:, columns].sum(axis=1).tolist()
+        rows += [
+            _LabelRow(epoch, label, "", value) for epoch, value in enumerate(own_work)
+        ]
+    for epoch, value in enumerate(means[SLOWDOWN].tolist()):
+        if value > 0:
+            rows.append(_LabelRow(epoch, "FW+BW", SLOWING, value))
+    return rows
 
 
 def waited_for(

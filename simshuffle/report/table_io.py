@@ -41,8 +41,8 @@ def stack_tables(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
     """
     if len(tables) == 1:
         return tables[0]
-    for column in tables[0].select_dtypes("category"):
-        if not all(
+    for column, kind in tables[0].dtypes.items():
+        if not isinstance(kind, pd.CategoricalDtype) or not all(
             isinstance(table[column].dtype, pd.CategoricalDtype) for table in tables
         ):
             continue

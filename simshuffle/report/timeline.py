@@ -41,6 +41,8 @@ PHASES = (
 )
 HIDDEN = ("exchange_hidden", "allreduce_hidden")
 EXCLUSIVE = PHASES[: -len(HIDDEN)]
+PHASE_TYPE = pd.CategoricalDtype(PHASES)
+"""Type of the column of phases."""
 
 PHASE_COLUMNS: dict[str, Column] = {
     "run": text("name of the run"),
@@ -168,6 +170,31 @@ class Timeline:
     sources: pd.DataFrame  # columns `SOURCE_COLUMNS`, a row for every epoch
     # further facts of the epochs: lists of plain values, by name such as 'losses'
     facts: dict[str, list[Any]] = field(default_factory=dict)
+
+
+def phase_numbers(phases: pd.DataFrame) -> NDArray[np.int8]:
+    """Return (rows,) the index in `PHASES` of each row's phase."""
+    phase = pd.Categorical(phases["phase"].array, dtype=PHASE_TYPE)
+    return np.asarray(phase.codes)
+
+
+def locate_epochs(
+    phases: pd.DataFrame, keys: Sequence[str]
+) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Return (epochs,) the first row of each epoch, and (rows,) the epoch of each row.
+
+    Epochs are numbered in the order of ``keys``, the columns that tell them apart.
+    """
+    columns = [phases[key].array for key in keys]
+    codes = [
+        column.codes if isinstance(column, pd.Categorical) else np.asarray(column)
+        for column in columns
+    ]
+    # a simulation reports each epoch by itself, of which there may be a million rows
+    if all((code == code[:1]).all() for code in codes):
+        return np.arange(min(len(phases), 1)), np.zeros(len(phases), np.intp)
+    epoch_of_row = phases.groupby(list(keys), observed=True).ngroup().to_numpy(np.intp)
+    return np.unique(epoch_of_row, return_index=True)[1], epoch_of_row
 
 
 def concatenate(timelines: list[Timeline]) -> Timeline:
@@ -312,6 +339,6 @@ def phase_table(run: str, parts: list[dict[str, NDArray[Any]]]) -> pd.DataFrame:
     label = pd.Categorical.from_codes(
         np.zeros(len(columns["rank"]), np.int8), pd.Index([run])
     )
-    phase = pd.Categorical.from_codes(columns.pop("phase"), pd.Index(PHASES))
+    phase = pd.Categorical.from_codes(columns.pop("phase"), dtype=PHASE_TYPE)
     table = {"run": label, **columns, "phase": phase}
     return pd.DataFrame({name: table[name] for name in PHASE_COLUMNS}, copy=False)

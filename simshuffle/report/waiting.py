@@ -8,7 +8,7 @@ were together.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from simshuffle.report.timeline import PHASES
+from simshuffle.report.timeline import PHASES, locate_epochs, phase_numbers
 from simshuffle.spec.arrays import Flags, Floats, Ints, Ints64
 
 TIE_SHARE = 1e-6
@@ -57,31 +57,47 @@ def waiting_by_cause(
         weights: (rows of ``phases``,) how many times each row counts, equal in all rows
             of an iteration; None for once.
     """
-    rows = []
-    if weights is not None:
-        phases = phases.assign(weight=weights)
-    for (run, *epoch), table in _by_epoch(phases, keys):
-        for booked_label, seconds in _causes_of_epoch(table, labels).items():
-            rows += [
-                (str(run), *epoch, booked_label, cause, value)
-                for cause, value in zip(labels, seconds.tolist(), strict=True)
-                if value > 0
-            ]
+    rows = [
+        (str(run), *epoch, label, cause, seconds)
+        for (run, *epoch), causes in causes_by_epoch(phases, labels, keys, weights)
+        for label, cause, seconds in causes
+    ]
     return pd.DataFrame(rows, columns=[*keys, "label", "cause", "seconds"])
 
 
-def _by_epoch(
-    phases: pd.DataFrame, keys: Sequence[str]
-) -> Iterable[tuple[tuple[Any, ...], pd.DataFrame]]:
-    """Yield the rows of each epoch, after its keys. Rows of a single epoch are not
-    copied: a simulation reports each epoch by itself, of which there may be a million
-    rows.
+def causes_by_epoch(
+    phases: pd.DataFrame,
+    labels: Mapping[str, tuple[str, ...]],
+    keys: Sequence[str],
+    weights: Floats | None,
+) -> Iterator[tuple[tuple[Any, ...], list[tuple[str, str, float]]]]:
+    """Yield the keys of each epoch with its waits: label, cause and seconds of each, as
+    in a row of `waiting_by_cause`, which has the arguments.
     """
-    first = [phases[key].iloc[:1].array for key in keys]
-    pairs = zip(keys, first, strict=True)
-    if all((phases[key] == values[0]).all() for key, values in pairs if len(values)):
-        return [(tuple(values[0] for values in first), phases)] if len(phases) else []
-    return phases.groupby(list(keys), observed=True, sort=False)
+    if weights is not None:
+        phases = phases.assign(weight=weights)
+    for epoch_keys, table in _split_epochs(phases, keys):
+        yield (
+            epoch_keys,
+            [
+                (label, cause, value)
+                for label, seconds in _causes_of_epoch(table, labels).items()
+                for cause, value in zip(labels, seconds.tolist(), strict=True)
+                if value > 0
+            ],
+        )
+
+
+def _split_epochs(
+    phases: pd.DataFrame, keys: Sequence[str]
+) -> Iterator[tuple[tuple[Any, ...], pd.DataFrame]]:
+    """Yield the rows of each epoch, after its keys. Rows of a single epoch are not
+    copied.
+    """
+    first_rows, epoch_of_row = locate_epochs(phases, keys)
+    for epoch, row in enumerate(first_rows):
+        values = tuple(phases[key].array[row] for key in keys)
+        yield values, phases if len(first_rows) == 1 else phases[epoch_of_row == epoch]
 
 
 def wait_causes(
@@ -177,7 +193,7 @@ def waits(table: pd.DataFrame, labels: Mapping[str, tuple[str, ...]]) -> Waits:
     work of its rank: as a checkpoint's, as far as that was longer, else as the
     exchange's.
     """
-    phase = pd.Categorical(table["phase"], PHASES).codes
+    phase = phase_numbers(table)
     rank = table["rank"].to_numpy()
     iteration = table["iteration"].to_numpy()
     start = table["start_s"].to_numpy(float)

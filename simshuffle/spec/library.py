@@ -138,10 +138,12 @@ class _RuleError(yaml.constructor.ConstructorError):
         self.remedy = remedy
 
 
-if TYPE_CHECKING or not yaml.__with_libyaml__:  # noqa: SIM108 - mypy needs a class
+if TYPE_CHECKING or not yaml.__with_libyaml__:
     _SafeLoader = yaml.SafeLoader
+    _SafeDumper = yaml.SafeDumper
 else:
     _SafeLoader = yaml.CSafeLoader
+    _SafeDumper = yaml.CSafeDumper
 
 
 class _Loader(_SafeLoader):
@@ -283,6 +285,14 @@ def read_yaml(path: Path) -> list[Any]:
         )
         raise ScenarioError(problem, str(path)) from None
     return parse_documents(text, str(path))
+
+
+def write_yaml(document: Any) -> str:
+    """Write plain values as one document of YAML, keys in their order."""
+    text: str = yaml.dump(
+        document, Dumper=_SafeDumper, sort_keys=False, allow_unicode=True, width=130
+    )
+    return text
 
 
 def read_value(text: str, path: str) -> Any:

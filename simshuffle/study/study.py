@@ -13,7 +13,7 @@ import shutil
 import textwrap
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -225,7 +225,13 @@ def documents_with_details(
 def versions(names: Iterable[str]) -> dict[str, str]:
     """Return the versions of simshuffle, Python and installed packages, by name."""
     version_of_name = {"simshuffle": __version__, "python": platform.python_version()}
-    return version_of_name | {name: version(name) for name in names}
+    return version_of_name | {name: _installed_version(name) for name in names}
+
+
+@cache
+def _installed_version(name: str) -> str:
+    """Return the version of an installed package, which its files are read for once."""
+    return version(name)
 
 
 @dataclass(frozen=True, repr=False)

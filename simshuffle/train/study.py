@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import yaml
 from pydantic import BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
@@ -21,6 +20,7 @@ from simshuffle.spec.library import (
     parse_kind,
     read_yaml,
     suggest_nearest,
+    write_yaml,
 )
 from simshuffle.spec.overrides import (
     expand_name,
@@ -203,7 +203,7 @@ def load_study(reference: str | Path, values: Mapping[str, Any] | None = None) -
 def as_yaml(study: Spec) -> str:
     """Return the values of a study as YAML; those that are None are left out."""
     values = study.model_dump(mode="json", exclude_none=True)
-    return yaml.safe_dump(values, sort_keys=False, allow_unicode=True, width=130)
+    return write_yaml(values)
 
 
 def document(path: Path) -> dict[str, Any]:

@@ -57,6 +57,7 @@ def tokens_of(path):
     return sum(each.type not in NO_CODE and each.start[0] not in rows for each in tokens)
 
 
+@cache
 def imports_of(path):
     """(module, name) of everything that a file imports from the package, but for its types."""
     checking = {
@@ -65,10 +66,12 @@ def imports_of(path):
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
         for inner in ast.walk(node)
     }
-    for node in ast.walk(tree_of(path)):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("simshuffle"):
-            for name in node.names if node not in checking else ():
-                yield node.module, name.name
+    return [
+        (node.module, name.name)
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("simshuffle")
+        for name in (node.names if node not in checking else ())
+    ]
 
 
 def folder_of(module):

@@ -3,10 +3,10 @@
 import copy
 
 import pytest
-import yaml
 
 from simshuffle.errors import ScenarioError
 from simshuffle.job.scenario.scenario import load_scenario
+from simshuffle.spec.library import write_yaml
 
 
 def test_check_refuses_what_run_refuses_with_the_same_words(refused):
@@ -73,7 +73,7 @@ def test_every_key_refuses_or_takes_what_it_was_not_made_for(value, tmp_path):
         for part in path[:-1]:
             at = at[part]
         at[path[-1]] = value
-        (tmp_path / "s.yaml").write_text(yaml.safe_dump(values))
+        (tmp_path / "s.yaml").write_text(write_yaml(values))
         try:
             load_scenario(tmp_path / "s.yaml")
         except ScenarioError:

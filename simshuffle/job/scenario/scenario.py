@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
-import yaml
 from pydantic import Field, PrivateAttr, field_validator
 
 from simshuffle.errors import InputError, Problem, ScenarioError
@@ -27,7 +26,7 @@ from simshuffle.job.scenario.reading import by_content, files, resolve
 from simshuffle.job.scenario.recovery import Recovery, recovery_problems
 from simshuffle.job.scenario.workload import Workload
 from simshuffle.spec.arrays import Ints
-from simshuffle.spec.library import find_file, read_yaml
+from simshuffle.spec.library import find_file, read_yaml, write_yaml
 from simshuffle.spec.overrides import add_axis_values, combination_name, grid
 from simshuffle.spec.record import CacheArgument, Count, Share, Spec
 from simshuffle.spec.rng import stream
@@ -244,7 +243,7 @@ class Scenario(Spec):
         """The resolved scenario as YAML that `load_scenario` reads back to an equal
         one.
         """
-        return _written(self.to_dict())
+        return write_yaml(self.to_dict())
 
     @property
     def lost_hosts(self) -> list[Fault]:
@@ -285,11 +284,6 @@ class Scenario(Spec):
         return self.workload.stored_nbytes(self.world_size, ranks)
 
 
-def _written(document: Mapping[str, Any]) -> str:
-    """Return plain values as YAML, in their order."""
-    return yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=130)
-
-
 def serialise_scenarios(scenarios: Sequence[Scenario]) -> tuple[str, dict[str, Path]]:
     """Return scenarios as a result folder holds them: YAML documents, and files by
     name.
@@ -297,7 +291,7 @@ def serialise_scenarios(scenarios: Sequence[Scenario]) -> tuple[str, dict[str, P
     In the documents files are named as `simshuffle.job.scenario.reading` does.
     """
     documents = [scenario.to_dict() for scenario in scenarios]
-    return "---\n".join(_written(by_content(values)) for values in documents), files(
+    return "---\n".join(write_yaml(by_content(values)) for values in documents), files(
         documents
     )
 

@@ -302,7 +302,7 @@ class _Tables:
                 table = kept_phases.iteration_means(phases, seconds)
             else:
                 table = getattr(timeline, name)
-            growing.add(table.drop(columns="run"))
+            growing.add(table.iloc[:, 1:])  # the run comes first
 
     def all(self) -> LazyTables:
         """Return all tables by name, without the column of the run's name.

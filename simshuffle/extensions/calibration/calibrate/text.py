@@ -8,13 +8,13 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import yaml
 from rich.table import Table
 
 from simshuffle.extensions.calibration.calibrate.findings import Parameter
 from simshuffle.job.scenario.calibrated import QUANTITIES, Calibrated
 from simshuffle.job.scenario.calibrated import format_quantity as format_span_end
 from simshuffle.report.console import new_table
+from simshuffle.spec.library import write_yaml
 from simshuffle.spec.units import format_quantity, readable
 from simshuffle.version import __version__
 
@@ -90,7 +90,7 @@ def fragment_text(parameters: Sequence[Parameter]) -> str:
         f"# Written by simshuffle {__version__} calibrate. Name it under 'include:' in a scenario"
         " (docs/calibrate.md)."
     )
-    body = yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=130)
+    body = write_yaml(document)
     return "\n".join([title, *comments, body])
 
 
