@@ -6,11 +6,10 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Collection, Iterable
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from simshuffle.report.columns import Column, amount, count, share, text
 from simshuffle.report.timeline import (
@@ -18,13 +17,17 @@ from simshuffle.report.timeline import (
     PHASES,
     SOURCE_COLUMNS,
     Timeline,
+    epoch_lengths,
+    find_rows,
     locate_epochs,
     phase_numbers,
 )
 from simshuffle.report.waiting import (
     WAITED_FOR,
-    causes_by_epoch,
+    LabelRow,
     hosts_waited_for,
+    list_waits,
+    list_work,
     name_hosts,
     waits_by_host,
 )
@@ -233,22 +236,20 @@ def epochs(timeline: Timeline, in_phases: pd.DataFrame | None = None) -> pd.Data
         timeline: of one or more runs.
         in_phases: its `phase_seconds`, where they are known.
     """
-    phases, sources = timeline.phases, timeline.sources
+    phases = timeline.phases
+    sources = timeline.sources.reset_index(drop=True)
     keys = keys_of(phases)
     means = phase_seconds(timeline) if in_phases is None else in_phases
-    row_of_source = _find_rows(means[keys], sources[keys])
-    seconds = {
-        name: means[name].to_numpy()[row_of_source]
-        for name in means.columns[len(keys) :]
-    }
-
-    epoch_s = _lengths_of_epochs(phases, keys)[row_of_source]
-    is_window = sources["steady_last"].to_numpy() > 0
-    if is_window.any():
-        # (epochs, phases), the phases of an epoch side by side: how sums are rounded hangs on it
-        by_phase = np.stack([seconds[name] for name in EXCLUSIVE], axis=1)
-        all_phases = np.ascontiguousarray(by_phase).sum(axis=1)
-        epoch_s = np.where(is_window, all_phases, epoch_s)
+    row_of_source = find_rows(means[keys], sources[keys])
+    rows = means.iloc[row_of_source]
+    seconds = {name: rows[name].to_numpy() for name in PHASES}
+    # (epochs, phases), the phases of an epoch side by side: how sums are rounded hangs on it
+    by_phase = np.stack([seconds[name] for name in EXCLUSIVE], axis=1)
+    epoch_s = np.where(
+        sources["steady_last"] > 0,
+        np.ascontiguousarray(by_phase).sum(axis=1),
+        epoch_lengths(phases, keys)[row_of_source],
+    )
 
     half_width = sources["half_width_s"].to_numpy()
     exposed = seconds["exchange"] + seconds["wait_exchange"]
@@ -267,41 +268,10 @@ def epochs(timeline: Timeline, in_phases: pd.DataFrame | None = None) -> pd.Data
             "slowdown_s": seconds[SLOWDOWN],
         }
     run, *other_columns = EPOCH_COLUMNS
-    names = [run, *keys[1:-1], *other_columns]
+    values = {**sources, **computed}
     return pd.DataFrame(
-        {
-            name: computed[name] if name in computed else sources[name].array
-            for name in names
-        }
+        {name: values[name] for name in [run, *keys[1:-1], *other_columns]}
     )
-
-
-def _lengths_of_epochs(phases: pd.DataFrame, keys: list[str]) -> Floats:
-    """Return (epochs,) s from the first start to the last end of a phase that overlaps
-    no other.
-    """
-    first_rows, epoch_of_row = locate_epochs(phases, keys)
-    is_exclusive = phase_numbers(phases) < len(EXCLUSIVE)
-    epoch = epoch_of_row[is_exclusive]
-    start = np.full(len(first_rows), np.inf)
-    end = np.full(len(first_rows), -np.inf)
-    np.minimum.at(start, epoch, phases["start_s"].to_numpy()[is_exclusive])
-    np.maximum.at(end, epoch, phases["end_s"].to_numpy()[is_exclusive])
-    return end - start
-
-
-def _find_rows(table: pd.DataFrame, wanted: pd.DataFrame) -> NDArray[np.intp]:
-    """Return the row of ``table`` that equals each row of ``wanted``.
-
-    Raises:
-        KeyError: there is none.
-    """
-    if len(table) == len(wanted) == 1:  # a simulation reports each epoch by itself
-        return np.zeros(1, np.intp)
-    rows = pd.MultiIndex.from_frame(table).get_indexer(pd.MultiIndex.from_frame(wanted))
-    if (rows < 0).any():
-        raise KeyError(wanted[rows < 0])
-    return rows
 
 
 def breakdown(timeline: Timeline) -> pd.DataFrame:
@@ -341,33 +311,26 @@ def all_labels(
     """
     keys = keys_of(timeline.phases)
     means = phase_seconds(timeline) if in_phases is None else in_phases
-    runs = [str(run) for run in means["run"].array]
-    key_rows = zip(runs, *(means[key].tolist() for key in keys[1:]), strict=True)
-    index_of_epoch = {key_row: index for index, key_row in enumerate(key_rows)}
-    rows = _list_work(means)
-    weights = row_weights(timeline)
-    for (run, *others), causes in causes_by_epoch(
-        timeline.phases, ALL_LABELS, keys, weights
-    ):
-        epoch = index_of_epoch[(str(run), *others)]
-        rows += [
-            _LabelRow(epoch, label, cause, value) for label, cause, value in causes
-        ]
+    waits = list_waits(timeline.phases, ALL_LABELS, keys, row_weights(timeline))
+    labels_of_work = {
+        label: [phase for phase in phases if phase != SLOWDOWN]
+        for label, phases in ALL_LABELS.items()
+    }
+    slowed = [
+        LabelRow(epoch, "FW+BW", SLOWING, value)
+        for epoch, value in enumerate(means[SLOWDOWN].tolist())
+        if value > 0
+    ]
+    rows = [*list_work(means, labels_of_work), *slowed, *waits]
 
     # runs as in the sources, seeds and epochs ascending
-    run_order = dict.fromkeys(str(run) for run in timeline.sources["run"].array)
-    index_of_run = {run: index for index, run in enumerate(run_order)}
-    place_of_epoch = {
-        epoch: (index_of_run[run], *others)
-        for (run, *others), epoch in index_of_epoch.items()
-    }
-    place_of_label = {label: place for place, label in enumerate(["", *ALL_LABELS])}
+    run_order = [str(run) for run in timeline.sources["run"].array]
+    place_of_run = {run: place for place, run in enumerate(dict.fromkeys(run_order))}
+    places = [place_of_run[str(run)] for run in means["run"].array]
+    place_of_epoch = list(zip(places, *(means[key] for key in keys[1:]), strict=True))
+    place = ["", *ALL_LABELS].index
     rows.sort(
-        key=lambda row: (
-            place_of_epoch[row.epoch],
-            place_of_label[row.label],
-            place_of_label[row.cause],
-        )
+        key=lambda row: (place_of_epoch[row.epoch], place(row.label), place(row.cause))
     )
     epoch_of_row = np.array([row.epoch for row in rows], np.intp)
     return pd.DataFrame(
@@ -378,37 +341,6 @@ def all_labels(
             "seconds": [row.seconds for row in rows],
         }
     )
-
-
-class _LabelRow(NamedTuple):
-    """A row of `all_labels`."""
-
-    epoch: int  # its row in the table of `phase_seconds`
-    label: str
-    cause: str
-    seconds: float
-
-
-def _list_work(means: pd.DataFrame) -> list[_LabelRow]:
-    """Return what ranks do by themselves in each epoch, and by how much gradients in
-    flight slow them. ``means`` are from `phase_seconds`.
-    """
-    seconds = means[list(PHASES)].to_numpy()
-    rows = []
-    for label, phases in ALL_LABELS.items():
-        columns = [
-            PHASES.index(phase)
-            for phase in phases
-            if not phase.startswith("wait_") and phase != SLOWDOWN
-        ]
-        own_work = seconds[:, columns].sum(axis=1).tolist()
-        rows += [
-            _LabelRow(epoch, label, "", value) for epoch, value in enumerate(own_work)
-        ]
-    for epoch, value in enumerate(means[SLOWDOWN].tolist()):
-        if value > 0:
-            rows.append(_LabelRow(epoch, "FW+BW", SLOWING, value))
-    return rows
 
 
 def waited_for(

@@ -41,7 +41,7 @@ PHASES = (
 )
 HIDDEN = ("exchange_hidden", "allreduce_hidden")
 EXCLUSIVE = PHASES[: -len(HIDDEN)]
-PHASE_TYPE = pd.CategoricalDtype(PHASES)
+PHASE_TYPE = pd.CategoricalDtype(list(PHASES))
 """Type of the column of phases."""
 
 PHASE_COLUMNS: dict[str, Column] = {
@@ -193,8 +193,40 @@ def locate_epochs(
     # a simulation reports each epoch by itself, of which there may be a million rows
     if all((code == code[:1]).all() for code in codes):
         return np.arange(min(len(phases), 1)), np.zeros(len(phases), np.intp)
-    epoch_of_row = phases.groupby(list(keys), observed=True).ngroup().to_numpy(np.intp)
-    return np.unique(epoch_of_row, return_index=True)[1], epoch_of_row
+    numbers = phases.groupby(list(keys), observed=True).ngroup()
+    epoch_of_row = np.asarray(numbers, np.intp)
+    _, first_rows = np.unique(epoch_of_row, return_index=True)
+    return first_rows.astype(np.intp), epoch_of_row
+
+
+def epoch_lengths(phases: pd.DataFrame, keys: Sequence[str]) -> Floats:
+    """Return (epochs,) s from the first start to the last end of a phase that overlaps
+    no other.
+    """
+    first_rows, epoch_of_row = locate_epochs(phases, keys)
+    is_exclusive = phase_numbers(phases) < len(EXCLUSIVE)
+    epoch = epoch_of_row[is_exclusive]
+    start = np.full(len(first_rows), np.inf)
+    end = np.full(len(first_rows), -np.inf)
+    np.minimum.at(start, epoch, phases["start_s"].to_numpy()[is_exclusive])
+    np.maximum.at(end, epoch, phases["end_s"].to_numpy()[is_exclusive])
+    lengths: Floats = end - start
+    return lengths
+
+
+def find_rows(table: pd.DataFrame, targets: pd.DataFrame) -> NDArray[np.intp]:
+    """Return the row of ``table`` that equals each row of ``targets``.
+
+    Raises:
+        KeyError: there is none.
+    """
+    if len(table) == len(targets) == 1:  # a simulation reports each epoch by itself
+        return np.zeros(1, np.intp)
+    index = pd.MultiIndex.from_frame(table)
+    rows = index.get_indexer(pd.MultiIndex.from_frame(targets))
+    if (rows < 0).any():
+        raise KeyError(targets[rows < 0])
+    return rows
 
 
 def concatenate(timelines: list[Timeline]) -> Timeline:

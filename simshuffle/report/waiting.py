@@ -8,9 +8,9 @@ were together.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -57,47 +57,64 @@ def waiting_by_cause(
         weights: (rows of ``phases``,) how many times each row counts, equal in all rows
             of an iteration; None for once.
     """
-    rows = [
-        (str(run), *epoch, label, cause, seconds)
-        for (run, *epoch), causes in causes_by_epoch(phases, labels, keys, weights)
-        for label, cause, seconds in causes
-    ]
-    return pd.DataFrame(rows, columns=[*keys, "label", "cause", "seconds"])
+    first_rows, _ = locate_epochs(phases, keys)
+    rows = list_waits(phases, labels, keys, weights)
+    epochs = phases[list(keys)].iloc[first_rows[[row.epoch for row in rows]]]
+    table = epochs.reset_index(drop=True).astype({keys[0]: str})
+    return table.assign(
+        label=[row.label for row in rows],
+        cause=[row.cause for row in rows],
+        seconds=[row.seconds for row in rows],
+    )
 
 
-def causes_by_epoch(
+class LabelRow(NamedTuple):
+    """The seconds of an epoch at a label that have one cause, mean over ranks."""
+
+    epoch: int  # as `locate_epochs` numbers epochs
+    label: str
+    cause: str
+    seconds: float
+
+
+def list_waits(
     phases: pd.DataFrame,
     labels: Mapping[str, tuple[str, ...]],
     keys: Sequence[str],
     weights: Floats | None,
-) -> Iterator[tuple[tuple[Any, ...], list[tuple[str, str, float]]]]:
-    """Yield the keys of each epoch with its waits: label, cause and seconds of each, as
-    in a row of `waiting_by_cause`, which has the arguments.
-    """
+) -> list[LabelRow]:
+    """List the rows of `waiting_by_cause`, whose arguments are these."""
     if weights is not None:
         phases = phases.assign(weight=weights)
-    for epoch_keys, table in _split_epochs(phases, keys):
-        yield (
-            epoch_keys,
-            [
-                (label, cause, value)
-                for label, seconds in _causes_of_epoch(table, labels).items()
+    first_rows, epoch_of_row = locate_epochs(phases, keys)
+    rows = []
+    for epoch in range(len(first_rows)):
+        # rows of a single epoch are not copied: there may be a million
+        table = phases if len(first_rows) == 1 else phases[epoch_of_row == epoch]
+        for label, seconds in _causes_of_epoch(table, labels).items():
+            rows += [
+                LabelRow(epoch, label, cause, value)
                 for cause, value in zip(labels, seconds.tolist(), strict=True)
                 if value > 0
-            ],
-        )
+            ]
+    return rows
 
 
-def _split_epochs(
-    phases: pd.DataFrame, keys: Sequence[str]
-) -> Iterator[tuple[tuple[Any, ...], pd.DataFrame]]:
-    """Yield the rows of each epoch, after its keys. Rows of a single epoch are not
-    copied.
+def list_work(
+    means: pd.DataFrame, labels: Mapping[str, Sequence[str]]
+) -> list[LabelRow]:
+    """List the seconds of each label in each epoch, without its phases of waiting.
+
+    ``means`` are from `simshuffle.report.report.phase_seconds`.
     """
-    first_rows, epoch_of_row = locate_epochs(phases, keys)
-    for epoch, row in enumerate(first_rows):
-        values = tuple(phases[key].array[row] for key in keys)
-        yield values, phases if len(first_rows) == 1 else phases[epoch_of_row == epoch]
+    seconds = means[list(PHASES)].to_numpy()
+    rows = []
+    for label, phases in labels.items():
+        work = [phase for phase in phases if not phase.startswith("wait_")]
+        columns = [PHASES.index(phase) for phase in work]
+        for epoch, value in enumerate(seconds[:, columns].sum(axis=1).tolist()):
+            rows.append(LabelRow(epoch, label, "", value))
+    return rows
 
 
 def wait_causes(

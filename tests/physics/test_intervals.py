@@ -1,6 +1,8 @@
 """Intervals by hand: a small scenario whose epoch is compute alone (800 samples on 8 ranks, 10 a
 batch), so that its closed form is proportional to the time of a sample."""
 
+from functools import cache
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -225,15 +227,17 @@ def test_what_a_result_keeps_is_plain_and_names_what_measures_an_input():
     assert found["odds"] == []
 
 
+@cache
+def interval_of(seconds):
+    return estimate_intervals({"r": (small(**ALONE), seconds)}, {}).intervals["r"]
+
+
 @settings(deadline=None, max_examples=10)
 @given(st.floats(0.2, 5.0))
 def test_a_prediction_and_its_interval_scale_together(factor):
-    scenario = small(**ALONE)
-    one, other = (
-        estimate_intervals({"r": (scenario, s)}, {}).intervals["r"] for s in (1.0, factor)
-    )
-    assert other.low / one.low == pytest.approx(factor)
-    assert other.high / one.high == pytest.approx(factor)
+    single, scaled = interval_of(1.0), interval_of(factor)
+    assert scaled.low / single.low == pytest.approx(factor)
+    assert scaled.high / single.high == pytest.approx(factor)
 
 
 def test_many_rows_of_one_set_count_as_the_root_of_their_number():

@@ -13,6 +13,7 @@ import pytest
 from simshuffle import run
 from simshuffle.api import read
 from simshuffle.cli import main
+from simshuffle.job.uncertainty import interval
 from simshuffle.job.uncertainty.residuals import residuals
 from simshuffle.report import intervals
 from simshuffle.report.intervals import (
@@ -281,7 +282,9 @@ def test_what_is_to_be_measured_next_makes_a_twentieth_of_an_interval():
         assert said(total, width).startswith("No measurement of a single input")
 
 
-def test_what_check_prints_as_json_is_what_its_table_and_sentences_say(capsys):
+def test_what_check_prints_as_json_is_what_its_table_and_sentences_say(capsys, monkeypatch):
+    monkeypatch.setattr(interval, "DRAWS", 64)
+    monkeypatch.setattr(interval, "INDEX_DRAWS", 16)
     words = ["check", "quickstart", "--interval"]
     assert main([*words, "--json"]) == 0
     rows = {row["run"]: row for row in json.loads(capsys.readouterr().out)}

@@ -74,8 +74,6 @@ RATE_LIMITS = 15
 # Events, and visits of links, between two looks at whether the user wants to stop: well under a
 # second.
 SLICE = 1 << 20
-# How many links a sweep may place anew, by the number of links in order (`CLOCK.moves_per_link`).
-MOVES_PER_LINK = 64
 
 
 class FluidNetwork:
@@ -120,7 +118,7 @@ class FluidNetwork:
         clock = self.clock = self._state.clock
         clock["null_link"] = self._num_links
         clock["free_node"] = clock["free_edge"] = clock["outbox"] = -1
-        clock["moves_per_link"] = MOVES_PER_LINK
+        clock["moves_per_link"] = records.MOVES_PER_LINK
         self._now, self._seq, self._n_done, self._outbox = (
             _fast_view(clock[name]) for name in ("now", "seq", "n_done", "outbox")
         )

@@ -91,6 +91,7 @@ GROUP = np.dtype(
     ],
     align=True,
 )
+MOVES_PER_LINK = 64  # `CLOCK.moves_per_link`
 CLOCK = np.dtype(
     [
         ("now", "f8"),  # s
