@@ -1,6 +1,19 @@
 """Mutants of `make mutants`."""
 
+import csv
+from itertools import groupby
+from pathlib import Path
+
+import pytest
+
 from benchmarks.mutations import Mutations
+
+ROOT = Path(__file__).parents[2]
+with (ROOT / "benchmarks" / "equivalent_mutants.csv").open(encoding="utf-8") as table:
+    EQUIVALENT = {
+        file: list(rows)
+        for file, rows in groupby(csv.DictReader(table), key=lambda row: row["file"])
+    }
 
 SOURCE = '''"""1 < 2"""
 TABLE = {"a": 1}
@@ -38,3 +51,11 @@ def test_mutants_change_what_decides_numbers_and_no_text():
         'max(rows["a"], rows["b"]) - math.sqrt(rows[(0 + 1)] * 2.0)',
         'max(rows["a"], rows["b"]) - math.sqrt(rows[0] * (2.0 + 1))',
     }
+
+
+@pytest.mark.parametrize("file", EQUIVALENT)
+def test_the_list_of_equivalent_mutants_holds_mutants_of_today(file):
+    found = Mutations(file, (ROOT / file).read_text(encoding="utf-8")).found
+    known = {(mutant.before, mutant.after) for mutant in found}
+    assert [row for row in EQUIVALENT[file] if (row["before"], row["after"]) not in known] == []
+    assert all(row["reason"] for row in EQUIVALENT[file])
