@@ -3,7 +3,8 @@
 Ranks are alike and nothing is random, so that every second can be worked out by hand:
 
     length with a loss = length without + what was done since the last checkpoint
-                         + detection + restart + reading the checkpoint + reading the samples again
+                         + detection + waiting for hosts
+                         + restart + reading the checkpoint + reading the samples again
                          + the first batch, for which loaders begin anew.
 """
 
@@ -15,13 +16,17 @@ import numpy as np
 import pytest
 
 from simshuffle.errors import InputError
+from simshuffle.extensions.planning.month.hosts import RestartPolicy, follow_job
 from simshuffle.job.plan.checkpoint_bounds import restore_seconds
 from simshuffle.job.plan.epochs import plan_epochs, sample_nbytes
 from simshuffle.job.plan.recovery import clear_caches, divide_among, drop_iterations
+from simshuffle.job.reliability.faults import Faults
+from simshuffle.job.sim.losses import Loss
 from simshuffle.job.sim.recorder import Recorder
 from simshuffle.job.sim.simulate import simulate, simulate_epochs
 from simshuffle.report import report
 from simshuffle.report.timeline import EXCLUSIVE
+from simshuffle.studies.simulation.mishaps import ABSENCE_PHASES
 from tests.small import seconds, small, uneven
 
 SAVING = {"every": 2, "layout": "deduplicated", "state": "80 MB"}
@@ -98,15 +103,20 @@ def test_a_watchdog_counts_the_iterations_before_a_loss_too():
     assert (last["end_s"] == killed["at_s"]).all()
 
 
+def assert_no_gap(timeline) -> None:
+    """Check that the phases of each rank follow one another, and that all end together."""
+    rows = timeline.phases[timeline.phases["phase"].isin(EXCLUSIVE)]
+    for _, rows_of_rank in rows.groupby(["epoch", "rank"]):
+        in_order = rows_of_rank.sort_values("start_s")
+        np.testing.assert_allclose(in_order["start_s"][1:], in_order["end_s"][:-1], atol=1e-9)
+    assert rows[rows["epoch"] == 2].groupby("rank")["end_s"].max().nunique() == 1
+
+
 def test_phases_follow_one_another_without_a_gap():
     _, healthy = run()
     for recovery in (AWAY, {**AWAY, "policy": "elastic", "reread": False}):
         _, timeline = run(middle(healthy)[0], recovery=recovery)
-        rows = timeline.phases[timeline.phases["phase"].isin(EXCLUSIVE)]
-        for _, of_rank in rows.groupby(["epoch", "rank"]):
-            own = of_rank.sort_values("start_s")
-            np.testing.assert_allclose(own["start_s"][1:], own["end_s"][:-1], atol=1e-9)
-        assert rows[rows["epoch"] == 2].groupby("rank")["end_s"].max().nunique() == 1
+        assert_no_gap(timeline)
 
 
 def test_without_a_checkpoint_all_is_done_again():
@@ -296,9 +306,173 @@ def test_a_second_loss_waits_for_the_host_where_no_spare_is_left():
     timeline = simulate(small(**values, recovery={"spares": 1, **AWAY}))
     first, second = timeline.facts["losses"]
     assert first["waited_s"] == 0
-    spent = sum(second[name] for name in ("detect_s", "restart_s", "restore_s", "reread_s"))
-    assert second["waited_s"] == pytest.approx(20.0 - spent)
+    # the repair goes on during the 1 s of detection, and the job starts when it is over
+    assert second["waited_s"] == pytest.approx(20.0 - 1.0)
+    spent = sum(second[name] for name in ABSENCE_PHASES)
+    begun = timeline.phases[timeline.phases["phase"] == "restart"]["end_s"].max()
+    assert begun == pytest.approx(at + 3.5 + spent)
+    assert spent == pytest.approx(20.0 + 2.0 + second["restore_s"] + second["reread_s"])
     assert timeline.facts["completeness"][1]["seen"] == 1.0
+
+
+def lose_hosts(healthy, losses, recovery, **values):
+    """Lose hosts after the middle of an iteration of the second epoch.
+
+    ``losses`` has for each host when it is lost, in s after that moment, and for how long, None
+    for ever. Returns that moment, the end of the last save before, and the timeline.
+    """
+    at, saved = middle(healthy)
+    faults = [
+        {"what": host, "at": f"{at + after} s", "rate": 0}
+        | ({"for": f"{lasts} s"} if lasts else {})
+        for host, after, lasts in losses
+    ]
+    values = {"epochs": 3, "workload__checkpoint": SAVING, **values}
+    scenario = small(**values, faults=faults, recovery={**AWAY, **recovery})
+    return at, saved, simulate(scenario)
+
+
+H0, H1, H2, S0, S1 = "h0000", "h0001", "h0002", "h0008", "h0009"  # three of the job, two spares
+
+
+@pytest.mark.parametrize(
+    ("spares", "losses", "booked"),
+    [
+        # a loss 0.5 s into the restart: 1 s + 0.5 s, and again 1 s + 2 s; whoever it is
+        (2, [(H0, 0, None), (H1, 1.5, None)], [(1, 0, 0.5), (1, 0, 2)]),
+        (2, [(H0, 0, None), (S0, 1.5, None)], [(1, 0, 0.5), (1, 0, 2)]),
+        # and 0.3 s into the second restart
+        (3, [(H0, 0, None), (H1, 1.5, None), (H2, 2.8, 1)], [(1, 0, 0.5), (1, 0, 0.3), (1, 0, 2)]),
+        # a loss during detection is noticed with the first
+        (2, [(H0, 0, None), (H1, 0.4, None)], [(1, 0, 2), (0, 0, 0)]),
+        # a repair, from 0 s to 8 s, begins with the loss: 7 s are left after detection
+        (0, [(H0, 0, 8)], [(1, 7, 2)]),
+        (0, [(H0, 0, 0.5)], [(1, 0, 2)]),
+        # the other is lost while the job waits, and back at 2.5 + 3 = 5.5 s, or 2.5 + 7 = 9.5 s
+        (0, [(H0, 0, 8), (H1, 2.5, 3)], [(1, 7, 2), (0, 0, 0)]),
+        (0, [(H0, 0, 8), (H1, 2.5, 7)], [(1, 8.5, 2), (0, 0, 0)]),
+        # a loss at 8 + 0.5 s, 0.5 s into the restart, is noticed at 9.5 s and repaired at 14.5 s
+        (0, [(H0, 0, 8), (H1, 8.5, 6)], [(1, 7, 0.5), (1, 5, 2)]),
+        # the spare is lost while the job waits for a second host, which then takes its place: the
+        # first place is filled at 4 s, the second one by the spare at 6 s
+        (1, [(H0, 0, None), (H1, 0, 4), (S0, 2, 4)], [(1, 5, 2), (0, 0, 0), (0, 0, 0)]),
+        # a spare that is lost before it is needed is none until it is repaired, at 4 s
+        (1, [(S0, -0.5, 4.5), (H0, 0, None)], [(1, 3, 2)]),
+        (2, [(S0, -0.5, None), (H0, 0, None)], [(1, 0, 2)]),
+    ],
+)
+def test_a_job_starts_again_when_its_hosts_are_there_and_anew_when_it_loses_one(
+    spares, losses, booked
+):
+    """Detection takes 1 s, then the job waits for hosts, then a restart takes 2 s.
+
+    ``booked`` has the s of each that every loss of a host of the job costs.
+    """
+    _, healthy = run()
+    at, saved, timeline = lose_hosts(healthy, losses, {"spares": spares})
+    rows = timeline.facts["losses"]
+    columns = ("detect_s", "waited_s", "restart_s")
+    assert [[row[name] for name in columns] for row in rows] == [pytest.approx(s) for s in booked]
+    # what follows the restart is not cut off; nothing was done between the losses
+    owner = max(index for index, row in enumerate(booked) if row[0])
+    restore_s, reread_s = rows[owner]["restore_s"], rows[owner]["reread_s"]
+    assert [row["restore_s"] for row in rows].count(0) == len(rows) - 1
+    assert restore_s > 0
+    assert [row["redone_s"] for row in rows] == [pytest.approx(at - saved)] + [0] * (len(rows) - 1)
+    assert sum(row["redone_samples"] for row in rows) == RANKS * BATCH
+    gone_s = sum(map(sum, booked)) + restore_s + reread_s
+    restart = seconds(timeline, "restart", 2)
+    assert list(restart.values()) == pytest.approx([gone_s] * RANKS)
+    first_batch = (seconds(healthy, name, 2) for name in ("io", "decode"))
+    refill_s = sum(sum(by_rank.values()) / RANKS for by_rank in first_batch)
+    expected = lengths(healthy)[1] + at - saved + gone_s + refill_s
+    assert lengths(timeline)[1] == pytest.approx(expected, rel=1e-6)
+    assert_no_gap(timeline)
+    assert [each["seen"] for each in timeline.facts["completeness"]] == [1.0] * 3
+
+
+def test_the_month_follows_the_law_of_the_simulation():
+    """Two losses of the job and one of a spare: 1 + 0.5 s, then 1 s and 2.5 s until the spare, lost
+    0.5 s before and away for 5.5 s, is there, then 2 s."""
+    _, healthy = run()
+    losses = [(S0, -0.5, 5.5), (H0, 0, 1.2), (H1, 1.5, None)]
+    at, _, timeline = lose_hosts(healthy, losses, {"spares": 1, "reread": True})
+    rows = timeline.facts["losses"]
+    hosts = np.array([8, 0, 1])
+    start = np.array([at + after for _, after, _ in losses])
+    end = start + np.array([lasts or 1e6 for *_, lasts in losses])
+    faults = Faults(hosts, start, end, np.zeros(3, int), ("lost",))
+    policy = RestartPolicy(8, 1, "spare", 1.0, 2.0, rows[-1]["restore_s"], rows[-1]["reread_s"], ())
+    (down_s, _) = follow_job(faults, policy, 1e4).down_s
+    columns = ("detect_s", "waited_s", "restart_s", "restore_s", "reread_s")
+    simulated = [sum(row[name] for row in rows) for name in columns]
+    assert down_s.tolist() == pytest.approx(simulated)
+    # h0000 is back at 1.2 s, so that the first restart waits 0.2 s; the loss at 1.5 s is 0.3 s into
+    # it, and is noticed at 2.5 s; the spare is there at 5 s
+    assert simulated[:3] == pytest.approx([2.0, 0.2 + 2.5, 0.3 + 2.0])
+
+
+def test_the_spare_that_joins_is_there():
+    """Of epoch 2 the new host reads 6 of 10 batches of 10 samples, the others have theirs in
+    caches."""
+    values = {"cluster__memory__page_cache": "10 GB"}
+    _, healthy = run(**values)
+    for lasts, host in ((None, S1), (1.0, S0)):  # away to the end, and until 0.5 s after the loss
+        losses = [(S0, -0.5, lasts), (H0, 0, None)]
+        _, _, timeline = lose_hosts(healthy, losses, {"spares": 2}, **values)
+        links = timeline.links[timeline.links["epoch"] == 2].set_index("link")["nbytes"]
+        read = {name: nbytes for name, nbytes in links.items() if str(name).endswith(".ssd")}
+        assert read == pytest.approx({f"{host}.ssd": 6 * BATCH * 100e3})
+
+
+@pytest.mark.parametrize("reread", [False, True])
+def test_an_elastic_job_that_loses_another_host_in_its_restart_begins_it_anew(reread):
+    """6 of 8 ranks go on after 1 + 0.5 s and 1 + 2 s; both shards, of 100 samples of 100 kB, are
+    read by them once more, a sixth each."""
+    _, healthy = run()
+    losses = [(H0, 0, None), (H1, 1.5, 60)]
+    _, _, timeline = lose_hosts(healthy, losses, {"policy": "elastic", "reread": reread})
+    rows = timeline.facts["losses"]
+    assert [row["ranks"] for row in rows] == [6, 6]
+    assert [row["reread_nbytes"] for row in rows] == pytest.approx([0, 2 * 10e6 * reread])
+    last = rows[-1]
+    assert last["reread_s"] == pytest.approx(2 * 0.01 / 6 * reread, rel=1e-2)
+    expected = 1.5 + 3.0 + last["restore_s"] + last["reread_s"]
+    assert list(seconds(timeline, "restart", 2).values()) == pytest.approx([expected] * RANKS)
+    seen = [each["seen"] for each in timeline.facts["completeness"]]
+    # 4 of 10 iterations by 8 ranks and 6 by 6, then 6 of 8 shards; or all 800 samples, then 133 of
+    # each rank, which are 13 batches of 10
+    expected = [1, 1, 6 * 130 / 800] if reread else [1, (4 * 8 + 6 * 6) / 80, 6 / 8]
+    assert seen == pytest.approx(expected)
+    assert report.epochs(timeline)["world_size"].tolist() == [8, 8, 6]
+    assert_no_gap(timeline)
+
+
+@pytest.mark.parametrize(
+    ("cut_s", "parts_s", "nbytes"),
+    [
+        (7.5, (1, 2, 3, 0.5, 1), 2e6),  # 1 of 4 s of reading: a quarter of 8 MB
+        (4.25, (1, 2, 1.25, 0, 0), 0),
+        (99, (1, 2, 3, 0.5, 4), 8e6),
+    ],
+)
+def test_a_recovery_that_is_cut_off_has_its_first_parts(cut_s, parts_s, nbytes):
+    names = ("detect_s", "waited_s", "restart_s", "restore_s", "reread_s")
+    parts = dict(zip(names, (1.0, 2.0, 3.0, 0.5, 4.0), strict=True))
+    loss = Loss("h0000", 1, 5.0, "spare", redone_s=0.25, reread_nbytes=8e6, **parts)
+    assert loss.absent_s == 10.5
+    cut = loss.cut_off(cut_s)
+    assert tuple(getattr(cut, name) for name in names) == pytest.approx(parts_s)
+    assert (cut.reread_nbytes, cut.redone_s, cut.at_s) == (pytest.approx(nbytes), 0.25, 5.0)
+
+
+def test_a_spare_that_is_lost_for_ever_does_not_replace_a_host_that_is():
+    _, healthy = run()
+    with pytest.raises(InputError, match=r"recovery\.spares: must be enough.*h0000 is lost"):
+        lose_hosts(healthy, [(S0, -0.5, None), (H0, 0, None)], {"spares": 1})
+    with pytest.raises(InputError, match=r"recovery\.policy: must leave a host"):
+        losses = [(f"h000{number}", number, None) for number in range(8)]
+        lose_hosts(healthy, losses, {"policy": "elastic"})
 
 
 def test_a_lost_host_without_a_spare_is_refused():

@@ -81,6 +81,15 @@ def test_two_losses_of_the_same_state_are_as_one(healthy):
     assert seen(timeline)[1] == (1, pytest.approx((4 * 80 + 80 + again + 804 - 800) / 800))
 
 
+def test_a_loss_in_the_restart_of_a_loader_has_it_resumed_by_those_that_are_left(healthy):
+    """The second host is lost 0.5 s into the restart, when nothing had been read on: 134 samples
+    of each of 6 ranks."""
+    timeline = two(middle(healthy)[0], middle(healthy)[0] + 1.5)
+    assert [loss["ranks"] for loss in timeline.facts["losses"]] == [6, 6]
+    assert seen(timeline)[1] == (1, pytest.approx((4 * 80 + 80 + 804 - 800) / 800))
+    assert timeline.sources["world_size"].tolist() == [8, 8, 6]
+
+
 def test_a_second_state_in_an_epoch_that_went_on_is_refused(healthy):
     at, _ = middle(healthy)
     end = sum(lengths(broken(at))[:2])

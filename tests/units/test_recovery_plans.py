@@ -20,7 +20,6 @@ from simshuffle.job.plan.recovery import (
     divide_among,
     drop_iterations,
     even_batches,
-    owners_after_loss,
     stop_after,
     trained_samples,
 )
@@ -156,9 +155,10 @@ def test_whose_samples_are_once_hosts_are_lost(lost, iterations, owner, nobodys)
     """Of the first two steps, one after each batch."""
     steps = np.array([0, 1])
     exchange = ExchangePlan(EXCHANGE.sample[:2], EXCHANGE.target[:2], steps, steps)
-    found, gone = owners_after_loss(exchange, OWNER, iterations, np.array(lost))
-    assert found.tolist() == owner
-    assert np.flatnonzero(gone).tolist() == nobodys
+    is_gone = np.array(lost)
+    owners = exchange.owners_at(OWNER, iterations, is_gone)
+    assert owners.tolist() == owner
+    assert np.flatnonzero(is_gone[owners]).tolist() == nobodys
     assert OWNER.tolist() == [0, 0, 0, 0, 1, 1, 2, 2, 2]
 
 
@@ -204,21 +204,31 @@ def test_spare_hosts_are_the_first_without_ranks():
     assert spare_hosts(small(), HOSTS) == []
 
 
-def test_the_first_to_be_lost_get_the_spares():
-    """Whichever is written first: who is lost for ever, after the other, has none."""
-    for faults in ([LASTING, PASSING], [PASSING, LASTING]):
-        with pytest.raises(InputError, match="h0000 is lost for ever"):
-            check_losses(losing(*faults), HOSTS, 1)
-        check_losses(losing(*faults), HOSTS, 2)
-        check_losses(losing(*faults), HOSTS[1:], 0)  # of which the job has only the other
-    later = PASSING | {"at": "9 s"}
-    check_losses(losing(later, LASTING), HOSTS, 1)
-    check_losses(losing(PASSING), HOSTS, 0)
+def test_spares_are_enough_for_hosts_that_do_not_return():
+    """h0000 does not return; h0001 does, before or after, and is then a spare itself. The first
+    spare host is h0008."""
+    for passing in (PASSING, PASSING | {"at": "9 s"}):
+        check_losses(losing(passing, LASTING), HOSTS)
+        with pytest.raises(InputError, match="0, and h0000 is lost for ever"):
+            check_losses(losing(passing, LASTING, spares=0), HOSTS)
+    check_losses(losing(PASSING, spares=0), HOSTS)
+    check_losses(losing(LASTING, spares=0), HOSTS[1:])  # it is no host of the job, and no spare
+    # of two the later one has none, whichever is written first, and the spare itself counts
+    for host, at, named in (("h0002", "4 s", "h0000"), ("h0002", "6 s", "h0002")):
+        other = LASTING | {"what": host, "at": at}
+        with pytest.raises(InputError, match=f"1, and {named} is lost for ever"):
+            check_losses(losing(LASTING, other), HOSTS)
+        check_losses(losing(LASTING, other, spares=2), HOSTS)
+    spare = LASTING | {"what": "h0008", "at": "1 s"}
+    with pytest.raises(InputError, match="1, and h0000 is lost for ever"):
+        check_losses(losing(LASTING, spare), HOSTS)
+    check_losses(losing(spare), HOSTS)
+    check_losses(losing(LASTING, LASTING | {"at": "8 s"}), HOSTS)  # one host, whose place is taken
 
 
 def test_a_spare_reads_what_was_staged():
     with pytest.raises(InputError, match="reread"):
-        check_losses(losing(LASTING, reread=False), HOSTS, 1)
-    check_losses(losing(LASTING, reread=False), HOSTS[1:], 1)
-    check_losses(losing(LASTING, reread=False, exchange="global_shuffle"), HOSTS, 1)
-    check_losses(losing(LASTING, reread=False, policy="elastic"), HOSTS, 0)
+        check_losses(losing(LASTING, reread=False), HOSTS)
+    check_losses(losing(LASTING, reread=False), HOSTS[1:])
+    check_losses(losing(LASTING, reread=False, exchange="global_shuffle"), HOSTS)
+    check_losses(losing(LASTING, reread=False, policy="elastic"), HOSTS)

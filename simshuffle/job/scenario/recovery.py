@@ -21,11 +21,14 @@ class Recovery(Sourced):
 
     Attributes:
         policy: 'spare' takes a spare host, and waits for a repaired one where none is
-            left; 'elastic' goes on with the hosts that there are, and takes others in
-            at its next restart; 'stop' ends the job.
-        spares: hosts beside those that the ranks fill, which may fail too.
+            left; 'elastic' goes on with the hosts that there are; 'stop' ends the job.
+            In a month, 'elastic' takes spare and repaired hosts in at its next restart.
+            A simulated run never does, so its later epochs are too slow.
+        spares: hosts beside those that the ranks fill, which may fail too. A simulated
+            run with 'elastic' does not use them.
         detect: until the failure is noticed and the job has ended.
-        restart: of starting all processes again, before anything is read.
+        restart: of starting all processes again, when all hosts are there and before
+            anything is read.
         reread: whether a host that is new to the job reads its shard of the samples
             again, where the hosts keep one.
         resume: what a loader does with the state that it saved, under `loader_shuffle`:

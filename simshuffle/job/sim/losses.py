@@ -30,7 +30,11 @@ alone.
 @dataclass(frozen=True)
 class Loss:
     """A host that a run lost, and what that cost it. Of a job that does not go on the
-    seconds are 0.
+    seconds are 0, but those before a later loss.
+
+    Seconds until training goes on are those of the loss that is noticed first. A loss
+    noticed with it, or while the job waits for hosts, has none. If the job loses a host
+    after that, they end there, and the later loss has the seconds from there on.
     """
 
     host: str
@@ -43,17 +47,34 @@ class Loss:
     )
     redone_samples: int = 0  # samples of the whole iterations among them
     # detect_s, restart_s, restore_s, reread_s: s until it is noticed, to start all processes, to
-    # read the checkpoint, and to read the samples of the host again
+    # read the checkpoint, and to read the samples of new hosts again
     detect_s: float = 0.0
     restart_s: float = 0.0
     restore_s: float = 0.0
     reread_s: float = 0.0
     reread_nbytes: float = 0.0  # bytes of these samples
-    waited_s: float = 0.0  # s more until the host is repaired, where no spare was left
+    # s between detection and restart, until hosts are repaired where no spare was left
+    waited_s: float = 0.0
     loader: str = ""  # which law of a loader decides what is read on; '' without one
     refused: str = (
         ""  # the error with which that loader ends the job; '' if it does not
     )
+
+    @property
+    def absent_s(self) -> float:
+        """Return the time (s) from the loss until training goes on."""
+        spent = self.detect_s + self.restart_s + self.restore_s + self.reread_s
+        return spent + self.waited_s
+
+    def cut_off(self, seconds: float) -> Loss:
+        """Return the loss with what happens in the first ``seconds`` s after it."""
+        remaining = seconds
+        parts = {}
+        for name in ("detect_s", "waited_s", "restart_s", "restore_s", "reread_s"):
+            parts[name] = min(getattr(self, name), remaining)
+            remaining -= parts[name]
+        share = parts["reread_s"] / self.reread_s if self.reread_s else 0.0
+        return replace(self, **parts, reread_nbytes=share * self.reread_nbytes)
 
 
 class EpochParts:
@@ -140,16 +161,19 @@ class EpochParts:
         self._seen_samples[trained_samples(plan, kept)] = True
         return int(self._seen_samples.sum()) - seen_before
 
-    def lose(self, loss: Loss, is_gone: Flags, resumed: float) -> None:
-        """Add a loss, after which training goes on at ``resumed`` (s).
+    def lose(self, losses: Sequence[Loss], is_gone: Flags, resumed: float) -> None:
+        """Add losses, after which training goes on at ``resumed`` (s).
 
-        Fills in ``redone_s`` and ``redone_samples`` from the stretch added last. Until
-        ``resumed`` all ranks are in phase ``restart``. The ranks of which ``is_gone``,
-        (M,), is true take no part from then on; M are the ranks that still do.
+        Fills in ``redone_s`` and ``redone_samples`` of the first from the stretch added
+        last; nothing is trained between the losses. Until ``resumed`` all ranks are in
+        phase ``restart``. The ranks of which ``is_gone``, (M,), is true take no part
+        from then on; M are the ranks that still do.
         """
         seconds, samples = self._redone
-        self._losses.append(replace(loss, redone_s=seconds, redone_samples=samples))
-        begin = np.full(len(self._ranks), loss.at_s)
+        first, *later = losses
+        first = replace(first, redone_s=seconds, redone_samples=samples)
+        self._losses += [first, *later]
+        begin = np.full(len(self._ranks), first.at_s)
         span = self._span("restart", np.arange(len(self._ranks)), begin, resumed)
         self._rows.append({**span, "rank": self._ranks[span["rank"]]})
         if is_gone.any():

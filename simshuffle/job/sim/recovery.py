@@ -6,6 +6,11 @@ on where the last one stood. What was done after the last checkpoint is booked a
 `lost`, the time until training goes on as `restart`. Page caches of hosts that stay are
 kept; that of a new host is cold, and so are all from the epoch on that follows an
 elastic restart.
+
+After a loss is noticed, the job waits for its hosts. It then starts its processes, and
+reads the checkpoint and the samples of new hosts. A loss meanwhile begins all of this
+anew; a loss before the start only changes for which hosts the job waits. The law is
+that of `simshuffle.extensions.planning.month.hosts`.
 """
 
 from __future__ import annotations
@@ -27,7 +32,7 @@ from simshuffle.job.plan.epochs import (
     plan_epochs,
     sample_nbytes,
 )
-from simshuffle.job.plan.lost_hosts import check_losses, spare_hosts
+from simshuffle.job.plan.lost_hosts import HostLoss, HostPool, check_losses
 from simshuffle.job.plan.recovery import (
     ResumedLoader,
     clear_caches,
@@ -48,11 +53,24 @@ from simshuffle.job.sim.machine import (
     reporter,
 )
 from simshuffle.report.timeline import Timeline
-from simshuffle.spec.arrays import Flags
+from simshuffle.spec.arrays import Flags, Ints
 from simshuffle.workload.exchange import ExchangePlan, empty_plan
 from simshuffle.workload.exchange.dealing import deal_samples
 from simshuffle.workload.orders.order import Readers
 from simshuffle.workload.resuming.law import Refusal, ResumptionLaw
+
+RESTARTED = (
+    "scenario",
+    "_owner",
+    "_nbytes",
+    "_exchange",
+    "_plans",
+    "_undone",
+    "_state",
+)
+"""Attributes of a `RecoveringJob` that a restart sets, and that a loss during the
+restart sets back.
+"""
 
 
 @dataclass(frozen=True)
@@ -129,10 +147,8 @@ class RecoveringJob:
         self._owner = first_owner(scenario, len(self._nbytes))
         self._exchange: ExchangePlan
         self._machine = SimulatedMachine(scenario, struck=struck)
-        self._hosts = list(self._machine.hosts)
-        self._spares = spare_hosts(scenario, self._hosts)
-        self._losses = sorted(scenario.lost_hosts, key=lambda loss: loss.at or 0.0)
-        check_losses(scenario, self._hosts)
+        check_losses(scenario, self._machine.hosts)
+        self._pool = HostPool(scenario, self._machine.hosts)
         # from the last checkpoint on, or else from the beginning
         self._undone: list[Stretch] = []
         self._saved = False
@@ -170,12 +186,7 @@ class RecoveringJob:
     def _simulate(self, stretch: Stretch) -> SimulatedEpoch:
         """Simulate a stretch until the next loss of one of the job's hosts, or to its
         end.
-
-        Losses of hosts that are not, or no more, the job's are dropped.
         """
-        while self._losses and self._losses[0].what not in self._hosts:
-            self._losses.pop(0)  # it does not belong to the job, or was lost before
-        loss_at = (self._losses[0].at or 0.0) if self._losses else math.inf
         machine = self._machine
         plan = stretch.plan
         iterations_before = (plan.epoch - 1) * (
@@ -190,7 +201,7 @@ class RecoveringJob:
             no_thinning,
             self._nbytes,
             report,
-            until=loss_at,
+            until=self._pool.next_loss_s,
             first=stretch.first,
         )
 
@@ -199,64 +210,91 @@ class RecoveringJob:
     def _lose(self, parts: EpochParts) -> None:
         """Lose the next host, and let the ranks go on that the policy says.
 
-        Books the loss in ``parts``, sets what is to be done again, and begins a new
-        machine at the time when training goes on; or stops the job. A spare policy
-        without a spare left waits until the host is repaired.
+        Books the loss in ``parts``, and all losses until training goes on. Sets what is
+        to be done again, and begins a new machine at the time when training goes on; or
+        stops the job.
         """
-        loss = self._losses.pop(0)
-        recovery = self._recovery
-        scenario = self.scenario
-        lost_at = loss.at or 0.0
-        host_index = self._hosts.index(loss.what)
-        is_gone: Flags = scenario.cluster.host_of(scenario.world_size) == host_index
-        loss_record = Loss(loss.what, parts.epoch, lost_at, recovery.policy)
-        if recovery.policy == "stop":
-            self.stopped = True
-            parts.lose(loss_record, is_gone, lost_at)
-            return
-        wait = 0.0
-        resume = recovery.resume
-        if resume is not None:
-            loss_record = replace(loss_record, loader=resume.short_name)
-        elastic = recovery.policy == "elastic"
-        if elastic:
-            del self._hosts[host_index]
-        elif self._spares:
-            self._hosts[host_index] = self._spares.pop(0)
-        else:
-            wait = loss.lasts or 0.0
-        if resume is not None:
-            read = NOTHING
-            refused = self._resume_loader(
-                parts, resume, int((~(is_gone & elastic)).sum())
-            )
-            if refused:
-                self.stopped = True
-                parts.lose(replace(loss_record, refused=refused), is_gone, lost_at)
+        pool = self._pool
+        policy = self._recovery.policy
+        # (M,) places of the hosts of the ranks that trained
+        places = self.scenario.cluster.host_of(self.scenario.world_size)
+        before_restart = {name: getattr(self, name) for name in RESTARTED}
+        records: list[Loss] = []
+        resumed = 0.0
+        host_loss = pool.next_loss(math.inf)
+        while host_loss is not None:
+            num_losses = len(pool.losses)
+            for name, value in before_restart.items():
+                setattr(self, name, value)
+            record = self._attempt_restart(parts, host_loss, places)
+            if self.stopped:
+                records.append(record)
+                parts.lose(records, _are_gone(places, pool), record.at_s)
                 return
-        else:
-            read = (
-                self._shrink(parts, is_gone)
-                if elastic
-                else self._replace_hosts(is_gone)
-            )
-        restore = restore_seconds(self.scenario) if self._saved else 0.0
-        spent = recovery.detect + recovery.restart + restore + read.seconds
-        loss_record = replace(
-            loss_record,
-            ranks=self.scenario.world_size,
-            detect_s=recovery.detect,
-            restart_s=recovery.restart,
-            restore_s=restore,
-            reread_s=read.seconds,
-            reread_nbytes=read.nbytes,
-            waited_s=max(wait - spent, 0.0),
-        )
-        resumed = lost_at + spent + loss_record.waited_s
-        parts.lose(loss_record, is_gone & elastic, resumed)
+            joint_losses = pool.losses[num_losses:]
+            resumed = record.at_s + record.absent_s
+            host_loss = pool.next_loss(resumed)
+            if host_loss is not None:
+                record = record.cut_off(host_loss.at_s - record.at_s)
+            records.append(record)
+            records += [
+                Loss(joint.host, parts.epoch, joint.at_s, policy, loader=record.loader)
+                for joint in joint_losses
+            ]
+        ranks = self.scenario.world_size
+        records = [replace(record, ranks=ranks) for record in records]
+        are_gone = _are_gone(places, pool) & (policy == "elastic")
+        parts.lose(records, are_gone, resumed)
+        pool.settle()
         self._machine = SimulatedMachine(
             self.scenario, None, struck=self._struck, begin=resumed
         )
+
+    def _attempt_restart(
+        self, parts: EpochParts, host_loss: HostLoss, places: Ints
+    ) -> Loss:
+        """Restart the job after a loss; return what it costs if no other host is lost.
+
+        Losses before the restart are taken from the pool. Sets ``stopped`` if policy or
+        loader end the job. ``places`` are those of the hosts of its ranks, (M,).
+        """
+        recovery = self._recovery
+        loss = Loss(host_loss.host, parts.epoch, host_loss.at_s, recovery.policy)
+        if recovery.policy == "stop":
+            self.stopped = True
+            return loss
+        if recovery.resume is not None:
+            loss = replace(loss, loader=recovery.resume.short_name)
+        noticed = loss.at_s + recovery.detect
+        while self._pool.next_loss(noticed) is not None:
+            pass  # it is noticed with the first
+        waited = self._pool.gather(noticed) - noticed
+        read = self._prepare_restart(parts, _are_gone(places, self._pool))
+        if isinstance(read, Refusal):
+            self.stopped = True
+            return replace(loss, refused=read.message)
+        return replace(
+            loss,
+            detect_s=recovery.detect,
+            waited_s=waited,
+            restart_s=recovery.restart,
+            restore_s=restore_seconds(self.scenario) if self._saved else 0.0,
+            reread_s=read.seconds,
+            reread_nbytes=read.nbytes,
+        )
+
+    def _prepare_restart(self, parts: EpochParts, is_gone: Flags) -> Staged | Refusal:
+        """Prepare the job to go on without some hosts, as policy and loader say.
+
+        ``is_gone`` is (M,) whether the host of each rank is lost. Returns what new
+        hosts, or the ranks that go on, read again; or the refusal of the loader.
+        """
+        elastic = self._recovery.policy == "elastic"
+        law = self._recovery.resume
+        if law is not None:
+            ranks = int((~(is_gone & elastic)).sum())
+            return self._resume_loader(parts, law, ranks) or NOTHING
+        return self._shrink(parts, is_gone) if elastic else self._replace_hosts(is_gone)
 
     @property
     def _saved_at(self) -> tuple[int, int]:
@@ -286,11 +324,13 @@ class RecoveringJob:
             refuse("recovery.resume", rule, states, remedy, self.scenario.name)
         return self._state[0]
 
-    def _resume_loader(self, parts: EpochParts, law: ResumptionLaw, ranks: int) -> str:
+    def _resume_loader(
+        self, parts: EpochParts, law: ResumptionLaw, ranks: int
+    ) -> Refusal | None:
         """Resume a loader by its ``law`` from the last state, on ``ranks`` ranks.
 
-        Sets scenario, owners, plans and stretches. Returns the text of the error that
-        ends the job; '' if there is none.
+        Sets scenario, owners, plans and stretches. Returns the error that ends the job,
+        or None.
         """
         readers = self._state_readers()
         (epoch, step) = self._saved_at
@@ -309,7 +349,7 @@ class RecoveringJob:
         )
         remaining_plan = loader.remaining_plan()
         if isinstance(remaining_plan, Refusal):
-            return remaining_plan.message
+            return remaining_plan
         self._state = readers, epoch, step
         remaining_plans = [remaining_plan] if remaining_plan.iterations else []
         self._plans = chain(remaining_plans, loader.later_plans(epoch + 1))
@@ -318,12 +358,12 @@ class RecoveringJob:
             Stretch(plan, step * (plan.epoch == epoch)) for plan in repeated_plans
         ]
         self._exchange = empty_plan(ranks)
-        return ""
+        return None
 
     def _place_on_hosts(self, update: dict[str, Any]) -> Scenario:
         """Return the scenario on the present hosts, with the values of ``update``."""
         cluster = self.scenario.cluster.model_copy(
-            update={"placement": list(self._hosts)}
+            update={"placement": self._pool.present_hosts}
         )
         return self.scenario.model_copy(update={"cluster": cluster, **update})
 
@@ -398,3 +438,11 @@ class RecoveringJob:
         evenly = np.full(num_ranks, float(read.sum()) / num_ranks)
         everyone = np.full(num_ranks, reads_shards and are_taken_over)
         return SimulatedMachine(self.scenario).read_again(evenly, everyone)
+
+
+def _are_gone(places: Ints, pool: HostPool) -> Flags:
+    """Return (M,) whether the host of each rank, at one of ``places``, was lost since
+    the job trained last.
+    """
+    are_gone: Flags = np.isin(places, [loss.place for loss in pool.losses])
+    return are_gone

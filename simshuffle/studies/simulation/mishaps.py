@@ -21,10 +21,10 @@ MAX_LOSSY_RUNS = 4
 # columns of a loss in ``meta.json``, in s, and what each is for
 ABSENCE_PHASES = {
     "detect_s": "until the loss was noticed",
+    "waited_s": "more until hosts were repaired",
     "restart_s": "to start again",
     "restore_s": "to read the checkpoint",
     "reread_s": "to read its samples again",
-    "waited_s": "more until the host was repaired",
 }
 
 
