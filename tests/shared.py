@@ -1,6 +1,7 @@
 """What is made once for a whole run of the tests, in a folder that all its processes share."""
 
 import fcntl
+import importlib.util
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,11 @@ import pytest
 needs_peers = pytest.mark.skipif(
     "SIMSHUFFLE_PEERS" not in os.environ,
     reason="asks a program for its recorded answers again: make peers",
+)
+
+HAS_EXTENSIONS = importlib.util.find_spec("simshuffle.extensions") is not None
+needs_extensions = pytest.mark.skipif(
+    not HAS_EXTENSIONS, reason="asks verbs of extensions, which `make core` leaves out"
 )
 
 

@@ -373,14 +373,14 @@ def _compare_meta(a: Result, b: Result, rule: Rule) -> list[Difference]:
 
     sides = plain_values(a.meta), plain_values(b.meta)
 
-    def is_compared(key: str) -> bool:
-        """Return whether the values of a key are compared."""
+    def counts_as_difference(key: str) -> bool:
+        """Return whether a difference at a key counts."""
         are_numbers = all(isinstance(side.get(key), int | float) for side in sides)
         is_measured = key.rpartition(".")[2] in a.study.measured
         return not is_measured and (are_numbers or not rule.others)
 
     values_a, values_b = (
-        {key: value for key, value in side.items() if is_compared(key)}
+        {key: value for key, value in side.items() if counts_as_difference(key)}
         for side in sides
     )
     return compare_values("meta.json", values_a, values_b, rule.tolerance)

@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 import pytest
 
+from tests.shared import HAS_EXTENSIONS
+
 DATA = Path(__file__).parents[1] / "data"
 REMEDY = re.compile(r"\. [A-Z].*|such as|Did you mean|--help|requires an argument")
 
@@ -58,6 +60,13 @@ def test_it_is_refused_in_words(refusal, refused):
     command = re.sub(r"\{(.)\*(\d+)\}", lambda found: found[1] * int(found[2]), refusal.command)
     command = command.replace("{python}", sys.executable)
     words = shlex.split(command.replace("{data}", str(DATA)))
-    message = " ".join(refused(words, refusal.files).split())
+    try:
+        message = " ".join(refused(words, refusal.files).split())
+    except ModuleNotFoundError:  # a plugin that rests on an extension
+        message = "No such command"
+        assert not HAS_EXTENSIONS
+    is_missing = "No such command" in message or "schema: must be one of" in message
+    if not HAS_EXTENSIONS and is_missing:
+        pytest.skip("a verb or schema of an extension, which `make core` leaves out")
     assert [said for said in refusal.said if said not in message] == [], message
     assert REMEDY.search(message), message

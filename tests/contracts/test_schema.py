@@ -19,8 +19,11 @@ from simshuffle.spec.record import quantity_schema
 from simshuffle.spec.units import Dimension, UnitError, parse_quantity
 from simshuffle.study.options import fields_of, fill_options
 from simshuffle.study.registry import verbs
+from tests.shared import HAS_EXTENSIONS, needs_extensions
 
-FOLDERS = {"scenario": "scenarios", "study": "studies", "topology": "topologies"}
+FOLDERS = {"scenario": "scenarios", "topology": "topologies"}
+if HAS_EXTENSIONS:
+    FOLDERS["study"] = "studies"
 SHIPPED = [(what, name) for what, folder in FOLDERS.items() for name in shipped_names(folder)]
 
 
@@ -246,6 +249,7 @@ def test_the_verb_prints_it_or_writes_it_once(schemas, here, capsys):
     assert json.loads((here / "machine.json").read_text()) == schemas["scenario"]
 
 
+@needs_extensions
 def test_the_schema_of_studies_needs_what_trains(capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "simshuffle.train.run", None)
     assert main(["study", "schema", "study"]) == 2

@@ -12,6 +12,7 @@ from simshuffle.studies.participants import read_participants
 from simshuffle.study.options import fill_options
 from simshuffle.study.registry import own_verbs
 from simshuffle.study.study import Request
+from tests.shared import needs_extensions
 from tests.small import small
 
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -93,6 +94,7 @@ def decided(request: Request[Any]) -> str:
     return f"{documents} {request.asked} {request.values}"
 
 
+@needs_extensions
 def test_a_sweep_of_one_value_is_that_value():
     for name in ("study oracle", "accuracy", "study hiding"):
         assert decided(asked(name, swept(seed=[5]))) == decided(
@@ -120,6 +122,7 @@ def test_a_collective_of_several_sizes_is_refused_unless_the_hosts_are_named(tmp
     assert read_participants(str(path), {"world_size": 2}, None, None).world_size == 2
 
 
+@needs_extensions
 def test_verbs_that_choose_one_of_the_swept_values_say_which():
     exchanges = swept(workload__exchange=AXES["workload.exchange"])
     congestion = asked("congestion", exchanges)

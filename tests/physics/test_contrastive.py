@@ -26,6 +26,7 @@ from simshuffle.train.shuffling import check_all
 from simshuffle.train.sources import ArraySource
 from simshuffle.train.study import load_study
 from simshuffle.workload.exchange import Exchange, ImportancePair, LocalShuffle, Strategy
+from tests.shared import needs_extensions
 
 LOCAL = LocalShuffle(kind="local_shuffle")
 IMAGE = Augmentation((1, 2, 3), shift=1, contrast=0.4, noise=0.7)
@@ -261,6 +262,7 @@ def test_importance_is_refused_beside_runs_without_it_before_the_first_trains():
     assert checked == ["partial_local_shuffle", "importance_pair"]
 
 
+@needs_extensions
 @pytest.mark.parametrize(
     ("given", "told"),
     [
@@ -278,6 +280,7 @@ def test_what_cannot_be_contrasted_is_said_before_anything_runs(given, told, tmp
     assert not (tmp_path / "out").exists()
 
 
+@needs_extensions
 def test_data_optimised_training_goes_by_labels(tmp_path, capsys):
     values = ["retrain.training.loss={kind: contrastive}", "seeds=1"]
     words = [word for value in values for word in ("--set", value)]

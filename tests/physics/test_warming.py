@@ -10,6 +10,7 @@ from simshuffle.job.plan.bounds import bounds
 from simshuffle.job.plan.warming import find_warming
 from simshuffle.job.sim.simulate import simulate
 from simshuffle.report import report
+from tests.shared import needs_extensions
 from tests.small import small
 
 
@@ -47,6 +48,7 @@ def test_the_simulated_epoch_is_that_of_the_closed_form(ranks, page_cache):
     assert simulated[steady_from - 1 :].tolist() == pytest.approx([by_form] * 3, rel=0.06)
 
 
+@needs_extensions
 def test_check_run_and_plan_say_from_which_epoch_on_it_is_steady(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     sweep = {"workload.exchange": ["global_shuffle", "local_shuffle"]}

@@ -35,7 +35,7 @@ from simshuffle.report.timeline import SOURCE_COLUMNS, Timeline, WindowRow, phas
 from simshuffle.spec.arrays import Flags, Floats
 
 Progress = Callable[[float], None]
-"""A function that is called with the share done, from 0 to 1."""
+"""Called with the share that is done, from 0 to 1."""
 
 
 @dataclass(frozen=True)
@@ -379,10 +379,8 @@ def without_cycle_collection() -> Iterator[None]:
 def reporter(
     progress: Progress | None, iterations_before: int, total: int
 ) -> Callable[[int], None]:
-    """Return a function that reports the share of ``total`` iterations done to
-    ``progress``; it does nothing if ``progress`` is None.
-
-    The function takes the iterations done in an epoch, and adds ``iterations_before``.
+    """Return a function that takes the iterations done in an epoch, adds
+    ``iterations_before``, and reports their share of ``total`` to ``progress``, if any.
     """
     if progress is None:
         return lambda _: None
