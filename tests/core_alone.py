@@ -11,16 +11,7 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-FOLDERS = (
-    "tests",
-    "topologies",
-    "scenarios",
-    "studies",
-    "validation",
-    "docs",
-    "plugins",
-    "benchmarks",
-)
+FOLDERS = ("tests", "topologies", "scenarios", "studies", "validation", "docs", "plugins")
 EVERYTHING = """
 import importlib, pkgutil, simshuffle
 for module in pkgutil.walk_packages(simshuffle.__path__, "simshuffle."):

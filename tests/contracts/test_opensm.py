@@ -8,6 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.shared import HAS_EXTENSIONS
+
+if not HAS_EXTENSIONS:
+    pytest.skip("reads fabrics with an extension", allow_module_level=True)
+
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "benchmarks" / "opensm.py"
 
