@@ -9,8 +9,8 @@ elastic restart.
 
 After a loss is noticed, the job waits for its hosts. It then starts its processes, and
 reads the checkpoint and the samples of new hosts. A loss meanwhile begins all of this
-anew; a loss before the start only changes for which hosts the job waits. The law is
-that of `simshuffle.extensions.planning.month.hosts`.
+anew; a loss before the start only changes for which hosts the job waits. A month with
+failures follows the same law (docs/failures.md).
 """
 
 from __future__ import annotations
