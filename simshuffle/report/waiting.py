@@ -25,7 +25,7 @@ differ.
 """
 WAITED_FOR = 0.05
 """Share of an epoch that ranks must wait for a host, beyond what they wait for others,
-to name it (chosen; as in `simshuffle.extensions.doctor.blame`).
+to name it (chosen).
 """
 MAX_HOSTS = 3  # that are named of an epoch
 SURE_ERRORS = 4.0
