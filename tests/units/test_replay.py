@@ -485,3 +485,10 @@ def test_a_full_disk_behind_standard_output_is_said_once(name):
 
 def test_help_answers_without_the_packages_that_compute(here):
     assert imported_by(["study", "replay", "--help"], here) == (0, [])
+
+
+def test_a_pipe_is_not_replaced_by_a_file(capsys):
+    os.mkfifo("pipe")  # not a device of this machine: wrong code would replace that
+    assert main(["study", "replay", str(SHARED), "--out", "pipe"]) == 2
+    assert "--out: is not an ordinary file; got 'pipe'" in capsys.readouterr().err
+    assert Path("pipe").is_fifo()
