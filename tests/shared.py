@@ -1,19 +1,20 @@
 """What is made once for a whole run of the tests, in a folder that all its processes share."""
 
 import fcntl
-import importlib.util
 import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+import simshuffle
+
 needs_peers = pytest.mark.skipif(
     "SIMSHUFFLE_PEERS" not in os.environ,
     reason="asks a program for its recorded answers again: make peers",
 )
 
-HAS_EXTENSIONS = importlib.util.find_spec("simshuffle.extensions") is not None
+HAS_EXTENSIONS = (Path(simshuffle.__file__).parent / "extensions").is_dir()
 needs_extensions = pytest.mark.skipif(
     not HAS_EXTENSIONS, reason="asks verbs of extensions, which `make core` leaves out"
 )
