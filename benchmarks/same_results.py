@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from compare_files import differences, without_fingerprints
-from verb_cases import CASES, COPIED, INPUTS, Case
+from verb_cases import CASES, COPIED, INPUTS, Case, verb_of
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.append(str(ROOT))
@@ -53,6 +53,11 @@ ALWAYS = (
     Named("*", "*meta.json", "code", "stands for the code"),
     Named("*", "*meta.json", "versions.*", "of what is installed"),
     Named("*", "*meta.json", "made.*", "how it was made"),
+    Named("compare", "*", "[ab].fingerprint", "stands for the code as well"),
+    Named("compare", "*", "[AB]: fingerprint *", "the same, and when it was made"),
+    Named("report", "*.html", "*[AB]: fingerprint *", "the same"),
+    Named("report", "*.html", "*How it was made*", "the same"),
+    Named("report", "*.html", "<head>*", "digests of the page"),
     Named(
         "*",
         "*.cells/*",
@@ -100,7 +105,8 @@ DELIBERATE: tuple[Named, ...] = (
 """What a change between OLD and NEW has altered on purpose: a new column, a mended fault."""
 
 SKIPPED = {
-    "testbed": "measures this machine, never the same twice; predicted: validate --only testbed"
+    "testbed": "measures this machine, never the same twice; predicted: validate --only testbed",
+    **dict.fromkeys(("doctor", "audit", "probe"), "measures this machine"),
 }
 
 
@@ -160,13 +166,13 @@ def run_case(
     seconds: Counter[str] = Counter()
     for number, words in enumerate(case.commands, 1):
         done = process.simshuffle(words, folder)
-        seconds[words[0]] += done.seconds
-        place = folder / f"{number}-{words[0]}"
+        seconds[verb_of(words)] += done.seconds
+        place = folder / f"{number}-{verb_of(words)}"
         place.with_suffix(".stdout").write_bytes(done.stdout)
         place.with_suffix(".stderr").write_bytes(done.stderr)
         place.with_suffix(".status").write_text(str(done.status), encoding="utf-8")
         for name in files_of(folder):
-            made.setdefault(name, words[0])
+            made.setdefault(name, verb_of(words))
     return {name: verb for name, verb in made.items() if verb}, dict(seconds)
 
 
@@ -313,12 +319,12 @@ def main(arguments: Iterable[str] | None = None) -> int:
     chosen = [
         case
         for case in CASES
-        if not given.only
-        or {case.name, *(words[0] for words in case.commands)} & set(given.only)
+        if not given.only or {case.name, *map(verb_of, case.commands)} & set(given.only)
     ]
     folder = Path(given.keep or tempfile.mkdtemp(prefix="same-results-")).resolve()
     counts, used = compare(checkouts, chosen, folder)
-    covered = {words[0] for case in CASES for words in case.commands} | set(SKIPPED)
+    covered = {verb_of(words) for case in CASES for words in case.commands}
+    covered.update(SKIPPED)
     for verb in sorted(known["old"] | known["new"]):
         if verb not in known["new"]:
             counts.setdefault(verb, Count()).found.append("the verb is gone")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 TINY = (
@@ -45,7 +46,14 @@ retrain:
 seeds: 2
 """
 INPUTS = {"study.yaml": STUDY, "filtering.yaml": FILTERING}
-COPIED = {"logs": "tests/data/calibrate", "cases": "tests/golden/simgrid"}
+COPIED = {
+    "logs": "tests/data/calibrate",
+    "cases": "tests/golden/simgrid",
+    "fabrics": "tests/data/fabrics",
+    "blame": "tests/data/blame",
+}
+GROUPS = {"machine", "results", "study"}
+"""Verbs that are followed by another."""
 
 
 class Case(NamedTuple):
@@ -53,6 +61,11 @@ class Case(NamedTuple):
 
     name: str
     commands: tuple[tuple[str, ...], ...]
+
+
+def verb_of(words: Sequence[str]) -> str:
+    """Return the verb of a command, that of a group by its own name."""
+    return words[1] if words[0] in GROUPS else words[0]
 
 
 def setting(*assignments: str) -> tuple[str, ...]:
@@ -198,4 +211,46 @@ CASES = (
         plot="out",
     ),
     case("filtering", "train filtering.yaml --out out --processes 1", plot="out"),
+    case(
+        "results",
+        ("run quickstart --out first", (*TINY, *JITTER)),
+        ("run quickstart --out second", (*TINY, "workload.loader.workers=2")),
+        "results show first --to latex",
+        "results verify first --json",
+        "compare first second --json",
+        "compare first second --to markdown",
+        "report first second --out both.html",
+        "figure breakdown first --format png --out breakdown.png",
+        "results export first --to perfetto --out trace.json.gz",
+    ),
+    case(
+        "export",
+        ("results export quickstart --to goal --out exchange.goal", TINY),
+        ("results export quickstart --to infragraph --out network.json", TINY),
+        "machine export small-fat-tree --to ibsim --out small.net",
+        "machine import fabrics/rack.ibnet --routes fabrics/rack-lfts.dump --out rack.yaml",
+    ),
+    case(
+        "new",
+        "new mine --hosts 64 --hcas 2 --taper 2 --samples 1000000 --sample-size 150kB"
+        " --batch-size 64 --batch-time 0.11s --gradients 100MB --ranks 16",
+        "check mine.yaml",
+        "study schema topology --out schema.json",
+    ),
+    case(
+        "collective",
+        "study collective small-fat-tree --sizes 8B,1MiB --json",
+        "study collective small-fat-tree --kind alltoall --algorithm linear,bruck --sizes 1KiB",
+    ),
+    case(
+        "planning",
+        (
+            "plan quickstart --strategy local_shuffle --price host-hour=1 --out plan",
+            (*TINY, "sweep={}"),
+        ),
+        "month llama3-month --days 5 --seeds 2 --out month",
+        "accuracy quickstart --model resnet50 --json",
+        "study sizes quickstart --json",
+    ),
+    case("blame", "study blame blame/slow-rank.csv --json"),
 )
