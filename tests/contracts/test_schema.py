@@ -144,6 +144,7 @@ def test_what_the_reader_refuses_breaks_the_schema(validators, values):
     assert told(validators["scenario"], json.loads(json.dumps(plain))) != []
 
 
+@needs_extensions
 @pytest.mark.parametrize(
     ("key", "value"),
     [
