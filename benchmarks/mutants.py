@@ -194,7 +194,8 @@ def record(tree):
     status = python(tree, "pytest", *words.split(), "--ignore=tests/docs")
     if status not in (0, 1):  # 1: some failed
         sys.exit("the tests could not be run")
-    python(tree, "coverage", "combine", "--quiet")
+    if python(tree, "coverage", "combine", "--quiet") != 0:
+        sys.exit("what was covered could not be put together")
     (RECORD / "done").touch()
 
 
@@ -253,11 +254,14 @@ def run_tests(tests, limit, changed=None):
             os.dup2(out.fileno(), 2)
             if changed is None:
                 os.execv(sys.executable, [sys.executable, "-m", "pytest", *words])
+            status = (
+                pytest.ExitCode.INTERNAL_ERROR
+            )  # such as code that cannot be compiled
             try:
                 change_functions(*changed)
                 status = pytest.main(words)
                 sys.stdout.flush()
-            finally:
+            finally:  # what the process that forks does next is not for its fork
                 os._exit(int(status))
         status = None
         try:
@@ -296,7 +300,6 @@ def run(tests, functions, mutant, number):
             status, output = run_tests(names, limit, changed)
     finally:
         path.write_text(source)
-        os.utime(path, (times.st_atime, times.st_mtime))  # what is compiled stays valid
         os.utime(path, (times.st_atime, times.st_mtime))  # what is compiled stays valid
     is_renamed = status == 4 and "ERROR: not found" in output
     is_slow = status is None and run_tests(chosen, LIMIT / 2 + 10)[0] != 0

@@ -19,12 +19,13 @@ from simshuffle.job.lowering.messages import (
     exchange_costs,
     messages_of,
 )
-from simshuffle.job.lowering.reads import FILLED, read_chains
+from simshuffle.job.lowering.reads import FILLED, ReadChains, read_chains
 from simshuffle.job.lowering.staging import staging_traffic
 from simshuffle.job.plan.epochs import Reads
 from simshuffle.job.plan.jobs import place_jobs, share_machine
 from simshuffle.job.plan.resources import Resources
 from simshuffle.job.scenario.model import StepTimes
+from simshuffle.job.scenario.scenario import Scenario
 from simshuffle.spec.rng import lognormal_factor
 from simshuffle.workload.exchange import ExchangePlan, MessageSchedule
 from tests.small import small
@@ -323,6 +324,12 @@ def chains(exchange: str, keys: Any = None, **loader: int) -> Any:
     return found
 
 
+def draw_chains(scenario: Scenario) -> ReadChains:
+    """The chains of `READS`, with latencies drawn where storage has them."""
+    rng = np.random.default_rng(0)
+    return read_chains(READS, scenario.workload, resources_of(scenario), jitter=JITTER, rng=rng)
+
+
 def test_a_batch_from_the_pfs():
     """Opens, bytes, what is in memory, decoding on one core, the copy to the GPU, one after the
     other. The PFS answers an open in 1 ms, so a thread opens 1000 files a second."""
@@ -402,13 +409,7 @@ def test_a_thread_waits_for_one_request_of_the_object_store_at_a_time(threads):
         workload__loader={"workers": 2, "prefetch": 4, "threads": threads},
         cluster__object_store=store,
     )
-    found = read_chains(
-        READS,
-        scenario.workload,
-        resources_of(scenario),
-        jitter=JITTER,
-        rng=np.random.default_rng(0),
-    )
+    found = draw_chains(scenario)
     for rank in (0, 1):
         caps = found.batch(rank, 0, group=3).tasks["cap"]
         assert caps[:2] == pytest.approx([threads / 3e-3, threads * 100e6])
@@ -419,13 +420,7 @@ def test_each_try_of_a_request_counts_against_the_rate_of_the_store():
     store = {"latency": "3 ms", "retry_share": 0.5, "retry_delay": "1 ms", "request_rate": "1 k/s"}
     keys = {"cluster__object_store": store}
     scenario = small(world_size=2, workload__exchange="global_shuffle:source=object_store", **keys)
-    found = read_chains(
-        READS,
-        scenario.workload,
-        resources_of(scenario),
-        jitter=JITTER,
-        rng=np.random.default_rng(0),
-    )
+    found = draw_chains(scenario)
     works = [found.batch(rank, 0, group=3).tasks["work"][0] for rank in (0, 1)]
     assert works == pytest.approx([12 * 1.5, 20])
 
@@ -495,13 +490,7 @@ def test_requests_that_are_drawn_are_whole(source, latency, per_request, threads
         workload__loader={"workers": 2, "prefetch": 4, "threads": threads},
         **DRAWN,
     )
-    found = read_chains(
-        READS,
-        scenario.workload,
-        resources_of(scenario),
-        jitter=JITTER,
-        rng=np.random.default_rng(0),
-    )
+    found = draw_chains(scenario)
     for rank, samples in enumerate((6, 10)):
         first = found.batch(rank, 0, group=3).tasks[0]
         requests = samples / 4 * per_request

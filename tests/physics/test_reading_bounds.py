@@ -18,14 +18,8 @@ INPUT = 602112
 """Bytes of a sample that is copied to a GPU."""
 CABLE = 10e9
 MACHINE: dict[str, Any] = {
-    "cluster__topology": {
-        "kind": "star",
-        "hosts": 5,
-        "hcas_per_host": 2,
-        "link_bandwidth": "10 GB/s",
-        "cable_latency": "0 s",
-        "switch_latency": "0 s",
-    },
+    "cluster__topology__hosts": 5,
+    "cluster__topology__hcas_per_host": 2,
     "cluster__host__gpus": 4,
     "cluster__host__hcas": 2,
     "cluster__host__pcie_slots": 2,
