@@ -7,7 +7,10 @@ are of all GPUs ``repeated``, and ``bus_bandwidth`` within a group on the commun
 geometric mean of what fits each of the two alone; these are its ends. Where one number of GPUs was
 fitted alone, the ends are a guess. Of CosmoFlow whole iterations were measured, on which the bus
 bandwidth is fitted. Gradients are summed with the bus bandwidths of data parallelism
-(validation/abci-chainer-2020.yaml).
+(validation/abci-chainer-2020.yaml), with pixels divided in each group first.
+
+``input_bandwidth`` is fitted on logs, whose iterations include the input: on their two smallest
+numbers of GPUs, both below the others that the strategy was fitted on.
 
 It writes validation/parallelism-2021.yaml and validation/parallelism.csv.
 """
@@ -17,7 +20,7 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -40,6 +43,7 @@ SIMULATED = {("resnet50", 8, 64): 20, ("resnet50", 32, 256): 20}
 """Points of the logs that are simulated too, and iterations of their epochs."""
 LOAD = "cluster.parallel_file_system.background_load=0..0.6"
 FACTOR, REPEATED, BANDWIDTH = "compute_factor", "repeated", "bus_bandwidth"
+INPUT_BANDWIDTH, LOGGED = "input_bandwidth", "iteration with input"
 NUMBERS = ("measured", "low", "high")
 LOWEST, HIGHEST = 1e6, 1e12
 """Bytes/s between which a bus bandwidth lies."""
@@ -59,11 +63,13 @@ class Fitted:
 
 @dataclass(frozen=True)
 class Fit:
-    """What was fitted of a model and a strategy, on which numbers of GPUs."""
+    """What was fitted of a model and a strategy, on which numbers of GPUs, and of its logs on
+    which."""
 
     model: str
     strategy: str
     gpus: tuple[int, ...]
+    logged_gpus: tuple[int, ...]
     parameters: dict[str, Fitted]
 
 
@@ -77,6 +83,8 @@ def values_of(line: Published, parameters: dict[str, float]) -> dict[str, str]:
         said += [f"group_batch={line.group_batch}"]
     if line.model.startswith("cosmoflow"):
         said += ["convolutions=2"]
+    if kind == "spatial":
+        said += ["group_sum=true"]
     said += [f"{name}={_written(name, value)}" for name, value in parameters.items()]
     return {
         "workload.model": line.model,
@@ -87,7 +95,8 @@ def values_of(line: Published, parameters: dict[str, float]) -> dict[str, str]:
 
 
 def _written(name: str, value: float) -> str:
-    return f"{value:.3g}" if name != BANDWIDTH else f"{value / 1e9:.3g} GB/s"
+    in_gigabytes = name in (BANDWIDTH, INPUT_BANDWIDTH)
+    return f"{value / 1e9:.3g} GB/s" if in_gigabytes else f"{value:.3g}"
 
 
 def predicted(line: Published, parameters: dict[str, float]) -> float:
@@ -103,8 +112,9 @@ def _parts(values: tuple[tuple[str, str], ...]) -> IterationParts:
 def fits() -> list[Fit]:
     """All fits, in the order of the lines."""
     lines = [line for line in published() if line.set == REPORT]
+    logged = [line for line in published() if line.part == LOGGED]
     return [
-        _fit(model, strategy, lines)
+        _with_input(_fit(model, strategy, lines), logged)
         for model, strategy in dict.fromkeys(
             (line.model, line.strategy) for line in lines
         )
@@ -124,7 +134,24 @@ def _fit(model: str, strategy: str, lines: list[Published]) -> Fit:
         {name: _mean(compute, 1.0 if name == REPEATED else math.inf)} if compute else {}
     )
     parameters[BANDWIDTH] = _mean([_bandwidth(line) for line in sent], math.inf)
-    return Fit(model, strategy, gpus, parameters)
+    return Fit(model, strategy, gpus, (), parameters)
+
+
+def _with_input(fit: Fit, logged: list[Published]) -> Fit:
+    """The fit with the bandwidth of the input, if there are logs of few enough GPUs."""
+    sizes = {
+        line.gpus
+        for line in logged
+        if (line.model, line.strategy) == (fit.model, fit.strategy)
+        and line.gpus < fit.gpus[0]
+    }
+    gpus = tuple(sorted(sizes)[:2])
+    chosen = [line for line in logged if line.model == fit.model and line.gpus in gpus]
+    if not chosen:
+        return fit
+    each = [_bandwidth(line, INPUT_BANDWIDTH, _values(fit)) for line in chosen]
+    parameters = {**fit.parameters, INPUT_BANDWIDTH: _mean(each, math.inf)}
+    return replace(fit, logged_gpus=gpus, parameters=parameters)
 
 
 def _computed(line: Published, name: str) -> float:
@@ -136,15 +163,17 @@ def _computed(line: Published, name: str) -> float:
     return max((line.measured - one) / (two - one) + first, 0.01)
 
 
-def _bandwidth(line: Published) -> float:
-    """The bus bandwidth with which a line comes out, of which times fall. Where
-    links keep it from coming out so short, the least with which it comes to within `NEAR` of what
-    they allow."""
+def _bandwidth(
+    line: Published, name: str = BANDWIDTH, others: dict[str, float] | None = None
+) -> float:
+    """The bandwidth ``name`` with which a line comes out, of which times fall, with ``others`` as
+    they are. Where links keep it from coming out so short, the least with which it comes to within
+    `NEAR` of what they allow."""
     assert line.measured is not None
 
     def more(pace: float) -> float:
         """Of what is wanted, as a share."""
-        return predicted(line, {BANDWIDTH: 1 / pace}) / wanted - 1
+        return predicted(line, {**(others or {}), name: 1 / pace}) / wanted - 1
 
     wanted = 1.0
     wanted = max(line.measured, (1 + NEAR) * (more(1 / HIGHEST) + 1))
@@ -205,10 +234,18 @@ def fits_text(every: list[Fit]) -> str:
         out.append("    residuals:")
         for line in published():
             mine = (line.model, line.strategy) == (fit.model, fit.strategy)
-            if mine and line.set == REPORT and line.gpus in fit.gpus and line.measured:
+            if mine and line.measured and _is_fitted(line, fit):
                 error = predicted(line, _values(fit)) / line.measured - 1
-                out.append(f"      {line.gpus} GPUs, {line.quantity}: {error:+.3f}")
+                samples = f", {line.group_batch} samples" if line.part == LOGGED else ""
+                out.append(
+                    f"      {line.gpus} GPUs{samples}, {line.quantity}: {error:+.3f}"
+                )
     return "\n".join(out) + "\n"
+
+
+def _is_fitted(line: Published, fit: Fit) -> bool:
+    """Whether a line of a fit's model and strategy fixed one of its parameters."""
+    return line.gpus in (fit.logged_gpus if line.part == LOGGED else fit.gpus)
 
 
 def _values(fit: Fit) -> dict[str, float]:
@@ -245,8 +282,10 @@ def _row(line: Published, fit: Fit | None) -> dict[str, str]:
     if line.remark.startswith("as printed;"):
         odd = dict.fromkeys(("kind", "scenario", "values", "spread"), "")
         return _in_order({**row, **odd, "use": "none", "reason": _told(remarks)})
-    fitted = line.gpus in (DATA_FITTED[line.model] if fit is None else fit.gpus)
-    use = "fit" if fitted and not line.set.endswith("_log") else "predict"
+    fitted = (
+        line.gpus in DATA_FITTED[line.model] if fit is None else _is_fitted(line, fit)
+    )
+    use = "fit" if fitted else "predict"
     return _in_order(
         {
             **row,
@@ -265,15 +304,17 @@ def _simulated(line: Published, fit: Fit, iterations: int) -> dict[str, str]:
     samples = line.gpus // line.ways * line.group_batch
     more = {"epochs": "2", "workload.dataset.num_samples": str(iterations * samples)}
     assert line.measured is not None
+    row = _row(line, fit)
+    named = f"{_named(line, fit)}; " if row["use"] == "fit" else ""
     return {
-        **_row(line, fit),
+        **row,
         "quantity": "throughput",
         "unit": "1/s",
         "measured": f"{samples / line.measured:.6g}",
         "kind": "run",
         "values": _joined({**values_of(line, _values(fit)), **more}),
         "spread": "",
-        "reason": f"simulated, {iterations} iterations an epoch; {line.remark}",
+        "reason": f"{named}simulated, {iterations} iterations an epoch; {line.remark}",
     }
 
 
@@ -289,8 +330,8 @@ def _named(line: Published, fit: Fit | None) -> str:
     """The parameter that a row fixed."""
     if fit is None:
         return "workload.allreduce.inter_host_bus_bandwidth"
-    compute = next(iter(fit.parameters))
-    return f"workload.parallelism.{compute if line.part == 'compute' else BANDWIDTH}"
+    names = {"compute": next(iter(fit.parameters)), LOGGED: INPUT_BANDWIDTH}
+    return f"workload.parallelism.{names.get(line.part, BANDWIDTH)}"
 
 
 def _against(line: Published) -> str:
@@ -309,7 +350,9 @@ def _spread(line: Published, fit: Fit | None) -> str:
         return LOAD if line.model != "vgg16" and line.gpus >= 32 else ""
     ends = []
     for name, of in fit.parameters.items():
-        first, last = (of.high, of.low) if name == BANDWIDTH else (of.low, of.high)
+        first, last = of.low, of.high
+        if name.endswith("bandwidth"):
+            first, last = last, first
         ends.append(
             f"workload.parallelism.{name}={_written(name, first)}..{_written(name, last)}"
         )

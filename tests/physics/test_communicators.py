@@ -11,7 +11,7 @@ from simshuffle.fabric.allreduce import Allreduce
 from simshuffle.fabric.network.models import Analytic, Fluid
 from simshuffle.job.lowering import collectives
 from simshuffle.job.lowering.collectives import Allreduces, Pairs, pair_up_by_shifts
-from simshuffle.job.lowering.division import communicators_of, job_of
+from simshuffle.job.lowering.division import communicators_of, job_of, split_joint_part
 from simshuffle.job.lowering.step_transfers import (
     Communicators,
     StepTransfers,
@@ -349,6 +349,21 @@ def test_measured_values_count_inside_model_groups_alone():
     for algorithm in (protocols, tree(2)):
         among = groups(4, algorithm, step_latency=1e-3)
         assert among.seconds(sends("halo", 8.0)) == pytest.approx(1e-3, rel=1e-3)
+
+
+def test_gradients_and_inputs_of_a_group_have_values_of_their_own():
+    """Halos go by MPI at 1 GB/s, samples from member to member at 2 GB/s; the sum takes NVLink."""
+    among = groups(4, bus_bandwidth=1e9, input_bandwidth=2e9)
+    sums, inputs = sends("allreduce", group="members"), sends("send", group="input")
+    assert among.seconds(sums) == pytest.approx(6 * A + 1.5 * N / NVLINK, rel=1e-9)
+    assert among.seconds(inputs) == pytest.approx(A + N / 2e9, rel=1e-9)
+    for node in (sums, inputs):
+        assert on_fluid(node, among) == pytest.approx(among.seconds(node), rel=1e-9)
+    # groups do not wait for one another in either
+    local, joint = split_joint_part(Step([inputs, sums, sends("allreduce", group="all")]))
+    assert [node.group for node in local.nodes] == ["input", "members"]
+    assert [node.group for node in joint.nodes] == ["all"]
+    assert groups(1).regroup(4, 1e9, None, 2e9).seconds(inputs) == among.seconds(inputs)
 
 
 TAPERED = cluster(

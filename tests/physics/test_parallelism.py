@@ -153,6 +153,30 @@ def test_spatial():
     assert seconds(Spatial(ways=2)) == pytest.approx(divided + alike + sent + UPDATE)
 
 
+def test_a_group_whose_first_member_hands_on_all_samples():
+    """Every member receives whole samples, of 3 x 8 x 8 pixels, in place of its rows of them."""
+    samples = 2 * BATCH
+    dealt, handed = message("alltoall", BATCH * 3 * 64), message("send", samples * 3 * 64)
+    plain = seconds(Spatial(ways=2))
+    whole = Spatial(ways=2, input_bandwidth="1 GB/s")
+    assert seconds(whole) == pytest.approx(plain - dealt + handed)
+    (sent,) = nodes(whole, job(), "input")
+    assert (sent.group, sent.nbytes) == ("input", 4 * samples * 3 * 64)
+
+
+def test_a_group_that_sums_its_gradients_before_all_ranks_do():
+    """Every weight of the toy network once among the two members, once among all four ranks."""
+    of, sums = job(world_size=4), message("allreduce", sum(PARAMETERS))
+    assert seconds(Spatial(ways=2, group_sum=True), of) == pytest.approx(
+        seconds(Spatial(ways=2), of) + sums
+    )
+    sent = nodes(Spatial(ways=2, group_sum=True), of, "gradients")
+    assert [node.group for node in sent] == ["members", "all"]
+    # a single group has summed all there is to sum
+    (alone,) = nodes(Spatial(ways=4, group_sum=True), of, "gradients")
+    assert alone.group == "all"
+
+
 def test_rows_that_are_no_multiple_are_shared_out_as_evenly_as_can_be():
     """Of the 7 rows of the last stage of ResNet-50 a member has two of four."""
     layers = layer_list("resnet50")

@@ -91,6 +91,7 @@ def communicators_of(scenario: Scenario, resources: Resources) -> Communicators:
         rng=scenario.rng("host_order"),
         bus_bandwidth=getattr(parallelism, "bus_bandwidth", None),
         step_latency=getattr(parallelism, "step_latency", None),
+        input_bandwidth=getattr(parallelism, "input_bandwidth", None),
     )
 
 
@@ -255,9 +256,8 @@ def split_joint_part(step: Step) -> tuple[Step, Step]:
     """
     joint: set[int] = set()
     for index, node in enumerate(step.nodes):
-        joins_groups = node.collective is not None and node.group != "model"
         if (
-            joins_groups
+            node.joins_groups
             or node.label == "update"
             or joint.intersection(node.predecessors)
         ):

@@ -47,6 +47,8 @@ class Communicators:
             its own.
         step_latency: s in place of the allreduce's inside model groups; None for its
             own.
+        input_bandwidth: bytes/s in place of the allreduce's for groups of kind 'input';
+            None for its own.
 
     Raises:
         ValueError: the group size does not divide the world size.
@@ -61,19 +63,21 @@ class Communicators:
         rng: np.random.Generator,
         bus_bandwidth: float | None = None,
         step_latency: float | None = None,
+        input_bandwidth: float | None = None,
     ) -> None:
         self.resources = resources
         self._allreduce = allreduce
         order = ranks_in_order(allreduce.order, resources, rng)
         self._all = Groups(order[None], Recipes(allreduce), resources)
         self._groups_by_key: dict[tuple[object, ...], Groups] = {}
-        self._divide(group_size, bus_bandwidth, step_latency)
+        self._divide(group_size, bus_bandwidth, step_latency, input_bandwidth)
 
     def regroup(
         self,
         group_size: int,
         bus_bandwidth: float | None = None,
         step_latency: float | None = None,
+        input_bandwidth: float | None = None,
     ) -> Communicators:
         """Return these ranks in model groups of another size; unchanged groups are
         shared.
@@ -85,11 +89,15 @@ class Communicators:
             ValueError: ``group_size`` does not divide the world size.
         """
         regrouped = copy(self)
-        regrouped._divide(group_size, bus_bandwidth, step_latency)
+        regrouped._divide(group_size, bus_bandwidth, step_latency, input_bandwidth)
         return regrouped
 
     def _divide(
-        self, group_size: int, bus_bandwidth: float | None, step_latency: float | None
+        self,
+        group_size: int,
+        bus_bandwidth: float | None,
+        step_latency: float | None,
+        input_bandwidth: float | None,
     ) -> None:
         """Set the groups of each kind for model groups of ``group_size`` ranks.
 
@@ -106,6 +114,8 @@ class Communicators:
         self.ways = group_size
         self._groups_of_kind: dict[Group, Groups] = {
             "model": self._groups(model_groups, *measured),
+            "members": self._groups(model_groups, None, None),
+            "input": self._groups(model_groups, input_bandwidth, None),
             "data": self._groups(np.ascontiguousarray(model_groups.T), None, None),
             "all": self._all,
         }
@@ -263,7 +273,7 @@ class _StepBuilder:
             ValueError: the node joins all groups, and not all are chosen.
         """
         laid = self._communicators.batch(node)
-        is_common = node.group != "model"
+        is_common = node.joins_groups
         if is_common and not self._is_complete:
             raise ValueError(f"'{node.label}' joins all groups")
         if is_common:

@@ -105,7 +105,8 @@ class OracleMachine:
         """
         group_size = parallelism.group_size(self.scenario.world_size)
         strategy_settings = [
-            getattr(parallelism, key, None) for key in ("bus_bandwidth", "step_latency")
+            getattr(parallelism, key, None)
+            for key in ("bus_bandwidth", "step_latency", "input_bandwidth")
         ]
         key = (group_size, *strategy_settings)
         if key not in self._groups:
@@ -269,7 +270,7 @@ def _hidden_step(step: Step, seconds_of: Seconds) -> float:
     ends: list[float] = []
     for node in step.nodes:
         seconds = node.seconds if node.collective is None else seconds_of(node)
-        if node.collective is not None and node.group != "model":
+        if node.joins_groups:
             replica_seconds += seconds
             seconds = 0.0
         begin = 0.0

@@ -283,6 +283,9 @@ class DividedLayers(GroupParallelism):
         ways: members of a group; all ranks, or a number that divides them.
         repeated: share of the work of divided layers that every member does all the
             same, as code that divides weights but not all operations.
+        input_bandwidth: at which all samples of a group come to each member, if the
+            first one loads them and hands them on; if left out, every member loads a
+            part, and they exchange parts as they communicate for layers.
     """
 
     input_collective: ClassVar[Collective] = "allgather"
@@ -292,6 +295,7 @@ class DividedLayers(GroupParallelism):
 
     ways: MemberCount
     repeated: Fraction = 0.0
+    input_bandwidth: Bandwidth | None = None
 
     def group_size(self, world_size: int) -> int:
         """Return ``ways``."""
@@ -311,17 +315,23 @@ class DividedLayers(GroupParallelism):
             max_pieces: the most pieces into which neighbouring layers are put together;
                 None for each layer by itself.
         """
-        inputs = []
-        if self.ways > 1:
-            nbytes = self.samples(job.batch, self.ways) * job.input_nbytes
-            # an allgather counts the whole buffer, an alltoall what one member has
-            parts = self.ways if self.input_collective == "alltoall" else 1
-            inputs = [
-                Node("input", collective=self.input_collective, nbytes=nbytes / parts)
-            ]
+        inputs = [self._input_node(job)] if self.ways > 1 else []
         division = self._job_division(job)
         settings = self._pass_settings(job, division)
         return divided_step(job, division, settings, inputs, max_pieces)
+
+    def _input_node(self, job: DividedWorkload) -> Node:
+        """Return the node by which the members of a group get its samples.
+
+        With ``input_bandwidth`` it is a broadcast along a chain, in which every member
+        but the last sends all bytes to the next one while it receives them.
+        """
+        nbytes = self.samples(job.batch, self.ways) * job.input_nbytes
+        if self.input_bandwidth is not None:
+            return Node("input", collective="send", group="input", nbytes=nbytes)
+        # an allgather counts the whole buffer, an alltoall what one member has
+        parts = self.ways if self.input_collective == "alltoall" else 1
+        return Node("input", collective=self.input_collective, nbytes=nbytes / parts)
 
     def memory(self, job: DividedWorkload) -> GpuMemory:
         """Return the bytes that each member keeps."""

@@ -6,6 +6,7 @@ by columns, then by rows.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -17,8 +18,13 @@ from simshuffle.spec.record import Count
 from simshuffle.workload.layers import INPUT, Layer, LayerList
 from simshuffle.workload.parallelism.base import DividedLayers
 from simshuffle.workload.parallelism.cutting import MIXING, crossings, takes_samples
-from simshuffle.workload.parallelism.division import Division, Traffic, mixed_division
-from simshuffle.workload.parallelism.step import Collective, Group
+from simshuffle.workload.parallelism.division import (
+    Division,
+    PassSettings,
+    Traffic,
+    mixed_division,
+)
+from simshuffle.workload.parallelism.step import Collective, DividedWorkload, Group
 
 
 class Spatial(DividedLayers):
@@ -37,6 +43,8 @@ class Spatial(DividedLayers):
             longest one.
         convolutions: how many convolutions are divided, with what lies between them and
             behind the last one; if left out, as many as can be.
+        group_sum: whether each group sums its gradients, and then all ranks sum them
+            again, as ChainerMNx does; else all ranks sum them once.
     """
 
     short_name: ClassVar[str] = "spatial"
@@ -45,6 +53,7 @@ class Spatial(DividedLayers):
     kind: Literal["spatial"] = "spatial"
     grid: list[Count] | None = None
     convolutions: Count | None = None
+    group_sum: bool = False
 
     @model_validator(mode="after")
     def _check_grid(self) -> Spatial:
@@ -133,6 +142,13 @@ class Spatial(DividedLayers):
             forward=tuple(forward),
             backward=tuple(backward),
             buffers=max(float(halo_buffers.max()), float(gathered.max())),
+        )
+
+    def _pass_settings(self, job: DividedWorkload, division: Division) -> PassSettings:
+        """Return how the step of a group is computed; a single group sums once."""
+        settings = super()._pass_settings(job, division)
+        return replace(
+            settings, group_sum=self.group_sum and job.world_size > self.ways
         )
 
     def _first_whole_layer(self, layers: LayerList) -> int:

@@ -65,6 +65,7 @@ class PassSettings:
     gradient_collective: Collective | None
     gradient_group: Group  # the ranks that sum them
     update_seconds: float  # s of updating the weights that a member holds
+    group_sum: bool = False  # whether each group sums its gradients before these ranks
 
 
 def no_division(num_layers: int) -> Division:
@@ -363,16 +364,22 @@ class _BackwardPass:
         return (*self._chain.last, *self._last_sum)
 
     def _add_sum(self) -> None:
-        """Add the sum of the next bucket of gradients."""
+        """Add the sum of the next bucket of gradients, within each group first where
+        the settings say so.
+        """
         nodes = self._chain.nodes
-        nodes.append(
-            Node(
-                "gradients",
-                self.predecessors,
-                collective=self._settings.gradient_collective,
-                group=self._settings.gradient_group,
-                nbytes=self._moments[self._num_summed][1],
+        groups = [self._settings.gradient_group]
+        if self._settings.group_sum:
+            groups = ["members", *groups]
+        for group in groups:
+            nodes.append(
+                Node(
+                    "gradients",
+                    self.predecessors,
+                    collective=self._settings.gradient_collective,
+                    group=group,
+                    nbytes=self._moments[self._num_summed][1],
+                )
             )
-        )
-        self._last_sum = (len(nodes) - 1,)
+            self._last_sum = (len(nodes) - 1,)
         self._num_summed += 1

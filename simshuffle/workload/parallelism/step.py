@@ -19,10 +19,14 @@ Collective = Literal[
     "send",  # `member` sends nbytes to the next one
     "send_back",  # `member` sends nbytes to the one before
 ]
-Group = Literal["model", "data", "all"]
+Group = Literal["model", "members", "input", "data", "all"]
 """The ranks of a collective: 'model', those that work on the same samples; 'data',
-those that hold the same part of the model; 'all', all ranks.
+those that hold the same part of the model; 'all', all ranks. 'members' and 'input' are
+the ranks of 'model' too, for collectives that go at another pace: sums of gradients,
+which another library may do than halos, and samples that one member hands on.
 """
+JOINING_GROUPS: frozenset[Group] = frozenset({"data", "all"})
+"""The kinds that have ranks of several model groups."""
 ALL = -1
 """The ``member`` of a node that stands for every member of a group."""
 
@@ -43,6 +47,11 @@ class Node:
     count: int = 1  # collectives that the node stands for, one after the other
     row: int = 0  # of a halo: members of a row; 0 if the whole group is one row
     stride: int = 1  # of a halo: positions in the group between neighbours of a row
+
+    @property
+    def joins_groups(self) -> bool:
+        """Return whether ranks of several model groups communicate."""
+        return self.collective is not None and self.group in JOINING_GROUPS
 
 
 @dataclass(frozen=True)
