@@ -236,6 +236,7 @@ def test_defaults_are_those_of_the_library():
 SMALL = Readers(2, 2, 1, 2)
 MOSAICML = {"kind": "mosaicml_streaming"}
 CUT = MOSAICML | {"shuffle_block_size": 1, "shuffle_algo": "py1br"}
+STREAMS = {"kind": "mosaicml_streams", "sources": [1, 1], "weights": [1.0, 1.0]}
 BAD = [
     ({}, [], SMALL, 0, "data.samples"),
     ({}, [0, 0], SMALL, 0, "data.samples"),
@@ -256,6 +257,10 @@ BAD = [
     ({"kind": "litdata_window"}, [20] * 3, SMALL, 0, "readers"),
     ({"kind": "litdata_window"}, [40], SMALL, 2**32 - 1, "seed"),
     (MOSAICML, [40], SMALL, 2**64, "seed"),
+    *(
+        (STREAMS | {"batching_method": batching}, [20, 20], SMALL, 2**64, "seed")
+        for batching in ("random", "stratified", "per_stream")
+    ),
 ]
 
 
@@ -278,6 +283,10 @@ def test_ranks_may_be_more_than_shards_where_shards_are_cut():
 BOUNDS = [
     ({}, [40], 2**64 - 1, 0),
     ({"kind": "litdata_full"}, [40], 2**32 - 2, 0),
+    *(
+        (STREAMS | {"batching_method": batching}, [20, 20], 2**64 - 2, 1)
+        for batching in ("random", "stratified")
+    ),
     # as many samples as ranks
     ({"drop_last": True}, [4], 0, 0),
     ({"kind": "accelerate", "drop_last": True}, [8], 0, 0),

@@ -5,10 +5,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simshuffle.errors import InputError
+from simshuffle.job.plan.machine_places import places_on
 from simshuffle.job.plan.resources import Resources
 from simshuffle.job.scenario.scenario import load_scenario
 from simshuffle.workload.exchange import RankPlaces, partners
@@ -165,6 +167,37 @@ def test_places_on_one_switch():
     places = places_of(small(cluster__host__gpus=4))
     assert places.host.tolist() == [0, 0, 0, 0, 1, 1, 1, 1]
     assert not places.leaf.any() and not places.rack.any()
+
+
+@pytest.mark.parametrize(
+    ("text", "ranks", "rule"),
+    [
+        ("- hosts: 4", 1, "must hold the mapping of one cluster"),
+        ("{machine}---\n{machine}", 1, "must hold the mapping of one cluster"),
+        ("{machine}hosts: 3\n", 1, "hosts"),
+        ("{machine}", 17, "world_size: must not exceed the 16 GPUs"),
+    ],
+)
+def test_places_are_of_one_machine_that_is_large_enough(tmp_path, text, ranks, rule):
+    machine = yaml.safe_dump(small().to_dict()["cluster"])
+    path = tmp_path / "machine.yaml"
+    path.write_text(machine)
+    assert places_on(str(path), 16).host.tolist() == list(range(16))
+    path.write_text(text.format(machine=machine))
+    with pytest.raises(InputError, match=rule):
+        places_on(str(path), ranks)
+
+
+def test_a_scattered_placement_is_drawn_alike_for_every_call(tmp_path):
+    base = {"cluster": "small-fat-tree", "world_size": 8, "sweep": {}}
+    record = load_scenario("quickstart", base).to_dict()["cluster"] | {"placement": "scattered"}
+    path = tmp_path / "machine.yaml"
+    path.write_text(yaml.safe_dump(record))
+    machine = load_scenario("quickstart", base | {"cluster": str(path)}).cluster
+    drawn = Resources(machine, 8, rng(0)).places
+    for _ in range(2):
+        assert places_on(str(path), 8).leaf.tolist() == drawn.leaf.tolist()
+    assert Resources(machine, 8, rng(1)).places.leaf.tolist() != drawn.leaf.tolist()
 
 
 def test_racks_of_a_fat_tree_are_what_the_topmost_switches_join():

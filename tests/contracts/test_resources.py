@@ -10,12 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simshuffle.errors import TopologyError
+from simshuffle.fabric.routing import DModK, Minimal, RandomStatic
 from simshuffle.job.plan.resources import Resources
-from simshuffle.job.plan.wiring import _build_wiring, wiring
+from simshuffle.job.plan.wiring import _build_wiring, check_machine, wiring
 from simshuffle.job.scenario.checks import cluster_problems
 from simshuffle.job.scenario.cluster import Cluster
 from tests.examples import ABCI, MACHINES, SMALL, cluster, clusters, written
-from tests.strategies import fat_tree, star, switch_tree, trees
+from tests.strategies import fat_tree, star, switch_tree, torus_of, trees
 
 NS = 1e-9
 STAR = cluster(star(4), gpus=2)
@@ -346,6 +347,16 @@ def test_same_routes_every_time(machine):
     assert np.array_equal(again.pfs_read()[0], machine.res.pfs_read()[0])
 
 
+@pytest.mark.parametrize(("every", "switches", "cables"), [(False, 2, 1), (True, 15, 2 * 15)])
+def test_cables_that_no_message_can_cross_are_links_only_where_routes_may_change(
+    every, switches, cables
+):
+    """A torus of 5 x 3 switches, each with a host and 8 cables to the file system: 2 ranks are on
+    neighbours. A cable is two links; one leads into the file system itself."""
+    run = Resources(cluster(torus_of([5, 3])), 2, np.random.default_rng(0), every_cable=every)
+    assert run.links.cable.sum() == 2 * (cables + switches * (1 + 8) + 1)
+
+
 # ----------------------------------------------------------------------------------- made only once
 
 
@@ -369,6 +380,31 @@ def test_runs_on_one_cluster_share_its_network(monkeypatch):
     wider = pfs.model_copy(update={"links_per_switch": pfs.links_per_switch + 1})
     assert wiring(STAR.model_copy(update={"parallel_file_system": wider})) is not wiring(STAR)
     _build_wiring.cache_clear()
+
+
+def test_rules_that_draw_take_one_number_each_and_others_none():
+    wires = wiring(cluster(fat_tree(2, 4)))
+    for rule in (RandomStatic(), DModK()):
+        rng = np.random.default_rng(3)
+        router = wires.router(rule, rng)
+        numbers = np.random.default_rng(3)
+        if rule.drawn:
+            alone = rule.router(wires.fabric, int(numbers.integers(2**63)))
+            pairs = np.arange(8, dtype=np.int32), np.arange(8, 16, dtype=np.int32)
+            assert np.array_equal(router.routes(*pairs), alone.routes(*pairs))
+            assert wires.router(rule, np.random.default_rng(3)) is router
+            assert wires.router(rule, rng) is not router
+            numbers.integers(2**63)
+        assert rng.integers(2**63) == numbers.integers(2**63)
+    assert isinstance(wires.router(None, rng), type(wires.router(wires.routing, rng)))
+
+
+def test_a_routing_that_a_network_does_not_know_is_refused_with_the_machine():
+    machine = cluster(fat_tree(2, 4))
+    check_machine(machine)
+    check_machine(machine.model_copy(update={"routing": DModK()}))
+    with pytest.raises(TopologyError):
+        check_machine(machine.model_copy(update={"routing": Minimal()}))
 
 
 def test_a_file_that_changed_is_another_network(tmp_path):

@@ -451,6 +451,49 @@ def test_s_mod_k_is_d_mod_k_backwards(topology):
     assert np.array_equal(load[:, ::-1], by_destination.load(src, dst).reshape(-1, 2))
 
 
+def tree_of(links: list[str], hosts: dict[str, int]) -> Net:
+    """A network of switches, each link such as "a:b c" from one to some; by D-mod-K."""
+    graph = new_graph()
+    pairs = [
+        (a, b) for a, _, others in (link.partition(":") for link in links) for b in others.split()
+    ]
+    for switch in dict.fromkeys(end for pair in pairs for end in pair):
+        add_switch(graph, switch, "leaf", 0.0)
+    for leaf, count in hosts.items():
+        for number in range(count):
+            add_host(graph, host := f"{leaf}.h{number}")
+            connect(graph, host, leaf, **CABLE)
+    for pair in pairs:
+        connect(graph, *pair, **CABLE)
+    return Net(graph, DModK().router(Fabric(graph), 0))
+
+
+@pytest.mark.parametrize(
+    ("links", "expected"),
+    [
+        # destination e goes up by b(e % 4), and from there by x for e < 4, else by y, where there
+        # are both; down by the (e % 4)th of three switches, counted round
+        (
+            ["a:a0 a1 a2 a3", "b:b0 b1 b2 b3", "x:a0 a1 a2 b0 b1 b2", "y:a1 a2 a3 b1 b2 b3"],
+            ["x a0", "x a1", "x a2", "y a1", "x a0", "y a2", "y a3", "y a1"],
+        ),
+        # the route up of e is by a(e % 2), then by the (e // 2 % 2)th above; down by the same
+        (
+            ["a:a0 a1", "a0:t0 t1", "a1:t2 t3", "b:b0", "b0:u0", "f:t0 t1 t2 t3 u0"],
+            ["t0 a0", "t2 a1", "t1 a0", "t3 a1"] * 2,
+        ),
+        (
+            ["a:a0 a1", "a0:t0 t1", "a1:t0 t1", "b:b0", "b0:u0", "f:t0 t1 u0"],
+            ["t0 a0", "t0 a1", "t1 a0", "t1 a1"] * 2,
+        ),
+    ],
+)
+def test_d_mod_k_leads_down_by_the_digits_of_the_way_up(links, expected):
+    net = tree_of(links, {"a": 8, "b": 1})
+    routes = net.table.routes(np.full(8, 8, np.int32), np.arange(8, dtype=np.int32))
+    assert [" ".join(net.path(route)[-4:-2]) for route in routes] == expected
+
+
 def test_min_hop_gives_links_that_are_alike_equal_numbers_of_destinations(graphs, fabrics):
     """Of each switch, the links that stand in one choice together and in no other: at most one
     destination more or less, storage included."""

@@ -560,6 +560,18 @@ def test_what_lies_elsewhere_goes_round_a_ring(layout, seconds):
     assert resources.seconds_alone(batch, Fluid()) == pytest.approx(seconds, rel=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("layout", "read"), [("whole", [8e9, 0, 0]), ("deduplicated", [3e9, 3e9, 2e9])]
+)
+def test_ranks_read_from_an_ssd_what_they_wrote_and_no_more(layout, read):
+    """3 ranks a host: the first wrote 8 GB, or all of them 1 GB each."""
+    scenario = saving({"layout": layout, "to": "ssd"}, cluster__host__gpus=3)
+    resources = Simulation(scenario, None).resources
+    batch = CheckpointTransfers(scenario, resources).restore()
+    crossed = [(batch.routes == link).any(axis=1) for link in resources.ssd]
+    assert [batch.tasks["nbytes"][rows].sum() for rows in crossed] == pytest.approx(read)
+
+
 def test_a_restart_reads_the_file_for_every_rank():
     """A whole file of 8 GB leaves servers of 4 GB/s eight times: 16 s; parts of ZeRO-3 once."""
     assert restore_seconds(saving({})) == pytest.approx(16.0 + OPEN)
@@ -592,6 +604,11 @@ def test_iterations_are_counted_over_epochs_and_seconds_from_the_last_save():
     for now, is_due in ((0.19, False), (0.2, True)):
         simulation.clock.env.run(now)
         assert simulation.checkpoints.due(1, int(1e3 * now)) == is_due
+
+
+def test_before_the_first_save_no_iterations_of_any_epoch_are_saved():
+    checkpoints = Simulation(saving({}), None).checkpoints
+    assert [checkpoints.saved_iterations(epoch) for epoch in (1, 2)] == [-1, -1]
 
 
 def test_an_epoch_adds_up_and_says_who_waits_for_a_checkpoint():

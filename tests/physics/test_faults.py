@@ -258,6 +258,21 @@ def test_a_cable_that_returns_is_the_way_round_another():
     assert [row["rerouted"] for row in rows_of(small(faults=[*found], **values))] == [2, 2]
 
 
+def test_what_is_rerouted_after_a_loss_counts_in_the_row_of_the_fault():
+    """A host is lost 1 ms after a cable of its leaf switch fails; new routes are known 10 s later.
+    The allreduce waits for them with the flow up; the one down to the spare host, h0001, takes the
+    other spine switch."""
+    values = across(epochs=2)
+    begin, _ = when_summed(3, **values)
+    faults = [
+        fault(used("leaf.0>", **values), 0, begin + 2e-3, reroute_after="10 s"),
+        fault("h0000", 0, begin + 3e-3),
+    ]
+    recovery = {"spares": 1, "detect": "1 s", "restart": "2 s"}
+    rows = rows_of(small(faults=faults, recovery=recovery, **values))
+    assert [row["rerouted"] for row in rows if "leaf" in row["what"]] == [1]
+
+
 def test_transfers_wait_for_a_failed_cable_that_returns():
     values = across()
     begin, _ = when_summed(1, **values)

@@ -2,6 +2,7 @@
 
 import pytest
 
+from simshuffle.job.plan import hidden
 from simshuffle.job.plan.bounds import bounds
 from simshuffle.job.plan.hidden import (
     PARTIAL,
@@ -113,3 +114,15 @@ def test_samples_that_are_hidden_are_known_to_a_percent():
     found = hidden_samples(alone, many, 5000.5 * each, 10_000)
     assert 4950 < found <= 5000
     assert unexchanged_seconds(alone) == alone.epoch + alone.passes.slowed
+
+
+@pytest.mark.parametrize(("allowed", "samples"), [(0.0, 0), (6.0, 3), (7.0, 3), (200.0, 100)])
+def test_what_adds_just_as_much_as_is_allowed_is_hidden(monkeypatch, allowed, samples):
+    """2 s for each of 100 samples of a rank."""
+    monkeypatch.setattr(
+        hidden,
+        "added_seconds",
+        lambda _, scenario: 2.0 * round(100 * scenario.workload.exchange.fraction),
+    )
+    scenario = small(workload__exchange=PARTIAL)
+    assert hidden_samples(bounds_without_exchange(scenario), scenario, allowed, 100) == samples

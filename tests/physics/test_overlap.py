@@ -24,15 +24,7 @@ LATENCY = 2 * 9.6e-6  # two steps of a ring of two hosts
 def overlapped(overlap: Any, bandwidth: str = "10 GB/s", **values: Any) -> Any:
     """One iteration of two ranks whose gradient of 100 MB has four layers."""
     return small(
-        world_size=2,
-        workload__dataset={
-            "name": "plain",
-            "num_samples": 20,
-            "sample_size": {"mean": "100 kB", "std": "0 B"},
-            "decoded_size": {"mean": "500 kB"},
-            "decode": "1 ms",
-            "encode": "0.5 ms",
-        },
+        **{"world_size": 2, "workload__dataset__num_samples": 20} | values,
         workload__model={
             "name": "four layers",
             "gradient_size": "100 MB",
@@ -41,7 +33,6 @@ def overlapped(overlap: Any, bandwidth: str = "10 GB/s", **values: Any) -> Any:
         },
         workload__allreduce__inter_host_bus_bandwidth=bandwidth,
         workload__allreduce__overlap=overlap,
-        **values,
     )
 
 
@@ -199,6 +190,49 @@ def test_phases_follow_one_another_without_a_gap(overlap, exchange):
     epoch = report.epochs(timeline)["epoch_s"][0]
     assert table["seconds"].sum() == pytest.approx(epoch, rel=1e-9)
     assert report.epochs(timeline)["allreduce_hidden_s"][0] > 0
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_each_iteration_hides_the_same_however_many_ranks_there_are(ranks):
+    """Two iterations; in each, buckets of 10 and 50 MB travel beside the backward pass, round a
+    ring of M hosts in 2 (M - 1) steps."""
+    overlap = {"kind": "ddp", "bucket": "25 MB", "first_bucket": "5 MB"}
+    rows = simulate(
+        overlapped(
+            {**overlap, "slowdown": 0, "hooks": "0 s"},
+            world_size=ranks,
+            workload__dataset__num_samples=20 * ranks,
+        )
+    ).phases
+    hidden = rows[rows["phase"] == "allreduce_hidden"]
+    spans = hidden["end_s"] - hidden["start_s"]
+    found = spans.groupby([hidden["iteration"], hidden["rank"]]).sum()
+    steps = 2 * (ranks - 1)
+    expected = steps * (2 * LATENCY / 2 + 60e6 / ranks / 10e9)
+    assert found.to_dict() == {
+        (iteration, rank): pytest.approx(expected, rel=1e-9)
+        for iteration in (1, 2)
+        for rank in range(ranks)
+    }
+
+
+def test_a_rank_that_stores_samples_until_all_is_summed_waits_for_no_other():
+    """Its SSD has 2 %. The others wait as much longer as it stores and reads."""
+    timeline = simulate(
+        small(
+            workload__exchange="partial_local_shuffle:exchange_fraction=0.3",
+            workload__allreduce__overlap="ddp:slowdown=0,hooks=0 s",
+            faults=[{"what": "h0003.ssd", "rate": 0.02, "at": "0 s"}],
+        )
+    )
+    phases = ("wait_allreduce", "allreduce", "exchange", "io")
+    found = {phase: seconds(timeline, phase) for phase in phases}
+    assert 3 not in found["wait_allreduce"]
+    assert min(found["wait_allreduce"].values()) > 0.1
+    spent = [sum(by_rank.get(rank, 0.0) for by_rank in found.values()) for rank in range(8)]
+    assert spent == pytest.approx([spent[3]] * 8, rel=1e-9)
+    hidden = list(seconds(timeline, "allreduce_hidden").values())
+    assert hidden == pytest.approx([hidden[0]] * 8, rel=1e-9)
 
 
 def test_overlap_never_costs_more_than_it_hides_without_slowdown():

@@ -335,6 +335,17 @@ def test_everything_hits_where_everything_fits():
             assert (plan.sent_from_cache == plan.exchange.moving).all()
 
 
+def test_what_was_read_last_is_there_after_an_epoch_without_it():
+    """Batches of 2 of the 3 samples of a rank; caches hold all that was read once."""
+    scenario, plans, nbytes = run(
+        LOCAL, 1.4, 24, epochs=12, workload__last_batch="drop", workload__local_batch_size=2
+    )
+    truth = true_hits(scenario, plans, nbytes)
+    assert truth[1][0].sum() < 16  # some are read for the first time
+    for plan, (hits, _) in zip(plans, truth, strict=True):
+        assert plan.training.hit_samples.tolist() == hits.tolist()
+
+
 @settings(max_examples=40, deadline=None)
 @given(
     st.sampled_from([LOCAL, GLOBAL, PARTIAL]),

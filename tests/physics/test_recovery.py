@@ -543,6 +543,23 @@ def test_saves_go_on_in_their_rhythm_after_a_loss():
         assert sorted(set(saves["iteration"])) == [2, 5, 8]
 
 
+def test_faults_that_go_on_after_a_loss_are_booked_once():
+    """Two of one device, which begin apart, and two of another that begin with the first."""
+    _, healthy = run()
+    at, _ = middle(healthy)
+    begun = [("h0003.ssd", 0.2), ("h0003.ssd", 0.1), ("h0004.ssd", 0.2), ("h0004.ssd", 0.2)]
+    slow = [(what, at - before) for what, before in begun]
+    faults = [{"what": what, "at": f"{begin} s", "rate": 0.5} for what, begin in slow]
+    faults.append({"what": "h0000", "at": f"{at} s", "rate": 0})
+    values = {"epochs": 3, "workload__checkpoint": SAVING, "faults": faults}
+    rows = []
+    list(simulate_epochs(small(**values, recovery={"spares": 1, **AWAY}), struck=rows))
+    booked = sorted((row["what"], row["at_s"]) for row in rows)
+    assert [(what, pytest.approx(begin)) for what, begin in sorted(slow)] == [
+        row for row in booked if row[0] != "h0000"
+    ]
+
+
 def test_the_share_of_iterations_that_is_done_is_told():
     """Of 30; a loss in the sixth of the second epoch takes it back to the fourth, of which there is
     a checkpoint."""

@@ -8,6 +8,7 @@ import pytest
 from simshuffle.errors import InputError
 from simshuffle.job.plan.recovery import mean_interruption
 from simshuffle.job.sim.simulate import simulate
+from simshuffle.workload.resuming.samplers import StatefulDataLoader
 from tests.physics.test_recovery import AWAY, SAVING, lengths, middle, run
 from tests.small import small
 
@@ -116,3 +117,35 @@ def test_an_interruption_of_a_loader_without_state_repeats_half_an_epoch(policy,
     if more:  # 7 ranks fill up 5 rows, about half of which had come; 9 would fill up one
         assert found.repeated > (mean + 1) / 800
     assert (found.lost, found.refused) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("policy", "gpus", "nodes"),
+    [("elastic", 2, 3), ("elastic", 4, 1), ("elastic", 8, 1), ("spare", 2, 4)],
+)
+def test_an_elastic_job_goes_on_with_a_host_less_in_the_epoch_that_broke(
+    monkeypatch, policy, gpus, nodes
+):
+    """The loader skips what was done of the second epoch: with as many ranks nothing is repeated or
+    lost."""
+    crashes = []
+    resume = StatefulDataLoader.resume
+
+    def recorded(self, data, crash, seed):
+        crashes.append(crash)
+        return resume(self, data, crash, seed)
+
+    monkeypatch.setattr(StatefulDataLoader, "resume", recorded)
+    found = mean_interruption(
+        small(
+            recovery={**AWAY, "policy": policy, "resume": {"kind": "stateful_dataloader"}},
+            cluster__host__gpus=gpus,
+            **OF_LOADER,
+        )
+    )
+    assert {(crash.readers_after.nodes, crash.readers_after.ranks) for crash in crashes} == {
+        (nodes, gpus)
+    }
+    assert {crash.readers_before.nodes for crash in crashes} == {8 // gpus}
+    if nodes * gpus == 8:
+        assert (found.repeated, found.lost, found.refused) == (0, 0, 0)

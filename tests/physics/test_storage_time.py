@@ -320,6 +320,11 @@ def staging(**values: Any) -> float:
         ({"cluster__parallel_file_system__link_bandwidth": "1600 MB/s"}, 80e6 / 1.6e9),
         # 100 GB/s into each memory; the servers send 10 GB/s
         ({"workload__staging": {"target": "memory"}}, 80e6 / 10e9),
+        # hosts of 5 and 3 ranks, whose SSDs write 100 MB/s
+        (
+            {"cluster__host__gpus": 5, "cluster__ssd__write_bandwidth": "100 MB/s"},
+            5 * 10e6 / 100e6,
+        ),
         (
             {"workload__staging": {"target": "memory"}, "cluster__memory__bandwidth": "500 MB/s"},
             10e6 / 500e6,

@@ -17,6 +17,7 @@ from simshuffle.cli import main
 from simshuffle.job.plan.epochs import plan_epochs, sample_nbytes
 from simshuffle.job.plan.thinning import thin_scenario
 from simshuffle.job.scenario.workload import Loader
+from simshuffle.job.sim import machine
 from simshuffle.job.sim import simulate as simulating
 from simshuffle.job.sim.served import OmittedBatches
 from simshuffle.job.sim.simulate import (
@@ -41,6 +42,7 @@ from simshuffle.report.timeline import PHASE_COLUMNS, PHASES, SOURCE_COLUMNS, Ti
 from simshuffle.studies.simulation.study import STUDY
 from simshuffle.workload.exchange import ExchangePlan
 from simshuffle.workload.exchange.recording import RecordedPlans, write_plans
+from tests import small as scenarios
 from tests.drawn import laid_out
 from tests.small import small
 
@@ -137,6 +139,25 @@ def test_the_pass_that_measures_importance_reads_the_whole_set_in_a_window_too()
     assert row["iterations_simulated"] < row["iterations"] == 60
 
 
+def test_a_window_of_the_pass_that_measures_importance_ends_with_the_slowest_host():
+    """Hosts of two ranks decode at their own speed, and nothing else varies: 120 batches of 10
+    samples, 10 ms of decoding each by two workers, times that of the slowest host."""
+    scenario = small(
+        workload__exchange="importance_exchange:exchange_fraction=0.1",
+        workload__dataset__num_samples=9600,
+        workload__dataset__decode="10 ms",
+        workload__jitter={"compute": 0, "read": 0, "host_decode": 0.4},
+        cluster__host__gpus=2,
+    )
+    ends = []
+    for tolerance in (0.0, 0.01):
+        timeline = simulate(scenario.model_copy(update={"time_tolerance": tolerance}))
+        ends.append(max(scenarios.seconds(timeline, "importance").values()))
+        assert (timeline.sources["iterations_simulated"].item() == 120) == (tolerance == 0)
+    assert ends[0] > 1.2 * 120 * 10 * 10e-3 / 2
+    assert ends[1] == pytest.approx(ends[0], rel=1e-3)
+
+
 def test_what_is_sent_is_counted_over_the_whole_epoch():
     """Q = 0.03 of 600 samples are 18 of a rank; a window of 12 iterations sends 4."""
     values = {
@@ -150,6 +171,48 @@ def test_what_is_sent_is_counted_over_the_whole_epoch():
     assert window["samples_moved"].item() == pytest.approx(8 * 18 * 7 / 8, rel=0.15)
     assert window["nbytes_peer"].item() == pytest.approx(window["samples_moved"].item() * 1e5)
     assert whole["samples_moved"].item() == pytest.approx(8 * 18 * 7 / 8, rel=0.15)
+
+
+def test_staging_of_a_window_varies_as_that_of_the_whole_set(monkeypatch):
+    """Shards of 600 samples of 100 kB, of which a few are simulated; 60 kB a sample are 60 kB
+    sqrt(600) a shard."""
+    staged = []
+    stage = machine.stage
+
+    def recorded(workload, resources, shards, tolerance):
+        staged.append(shards)
+        return stage(workload, resources, shards, tolerance)
+
+    monkeypatch.setattr(machine, "stage", recorded)
+    values = {"workload__dataset__num_samples": 4800, "epochs": 2}
+    sizes = {"workload__dataset__sample_size": {"mean": "100 kB", "std": "60 kB"}}
+    _, window, _ = epochs(**values, **sizes)
+    assert (window["iterations_simulated"] < 60).all()
+    assert len(staged) == 2  # once each
+    for shards in staged:
+        assert shards.sum() == pytest.approx(480e6, rel=0.02)
+        assert 0.4 < shards.std() / (60e3 * 600**0.5) < 1.6
+
+
+@pytest.mark.parametrize(
+    ("exchange", "tolerance", "is_watched"),
+    [
+        ("global_shuffle", 0.01, True),
+        ("global_shuffle", 0.0, False),
+        ("importance_exchange:exchange_fraction=0.1", 0.01, False),
+    ],
+)
+def test_servers_are_watched_in_windows_in_which_training_alone_reads(
+    monkeypatch, exchange, tolerance, is_watched
+):
+    made = []
+    watch = machine.ServerWatch
+    monkeypatch.setattr(
+        machine, "ServerWatch", lambda *arguments: (made.append(arguments), watch(*arguments))[1]
+    )
+    scenario = small(workload__exchange=exchange, workload__dataset__num_samples=4800)
+    simulate(scenario.model_copy(update={"time_tolerance": tolerance}))
+    assert bool(made) == is_watched
 
 
 # ------------------------------------------------------------------------- how well means are known

@@ -11,9 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from simshuffle.errors import InputError
+from simshuffle.job.plan import effort as effort_module
 from simshuffle.job.plan.effort import (
     AllreduceEffort,
     Effort,
+    check_size,
     compute_seconds,
     effort,
     expected_iterations,
@@ -264,6 +267,16 @@ def test_packets_by_hand():
         rel=1e-4,
     )
     assert expected_packets(small(world_size=1), 4e3)["gradients"] == 0.0
+
+
+def test_a_run_may_have_as_many_packets_as_the_limit(monkeypatch):
+    scenario = small(network={"kind": "packet"})
+    total = sum(expected_packets(scenario, scenario.network.mtu).values())
+    monkeypatch.setattr(effort_module, "MOST_PACKETS", total)
+    check_size(scenario)
+    monkeypatch.setattr(effort_module, "MOST_PACKETS", total - 1)
+    with pytest.raises(InputError, match=r"network\.kind: must have at most"):
+        check_size(scenario)
 
 
 def test_the_effort_of_a_run_of_all_its_iterations():

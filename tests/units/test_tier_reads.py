@@ -5,8 +5,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from simshuffle.job.lowering.read_requests import ReadRequests, split_by_tier
 from simshuffle.job.plan.cache_epoch import BatchSizes
 from simshuffle.job.plan.cache_tier import SharedCache, TierReads, tier_share
+from simshuffle.job.plan.epochs import Reads
 from simshuffle.job.scenario.cache_tier import CacheTier
 from simshuffle.workload.exchange import Shards
 from tests.small import small
@@ -120,3 +122,23 @@ def test_a_share_is_expected_of_a_tier_that_is_used(exchange):
     whole = small(workload__exchange=exchange, cluster__cache_tier=tier | {"capacity": "1 GB"})
     assert tier_share(whole, 2) == 2 * used
     assert tier_share(small(), 2) == tier_share(cold, 2, 1.0) == 0.0  # of no reads none
+
+
+@pytest.mark.parametrize("stored", [[0, 0, 0, 0], [3, 1, 1, 0], [3, 2, 1, 2]])
+def test_what_is_not_written_into_the_tier_is_the_rest(stored):
+    """Batches of 3, 2, 1 and 2 samples of 0.1 B: of one that is written whole no byte is left,
+    however sums are rounded."""
+    samples, stored = np.array([[3, 2, 1, 2]]), np.array([stored])
+    missed = ReadRequests(samples.astype(float), samples / 10, 20, 5)
+    nothing = np.zeros_like(samples)
+    tier = TierReads(nothing, 0.0 * nothing, stored, 0.1 * stored)
+    parts = split_by_tier(missed, Reads(samples, missed.nbytes, nothing, 0.0 * nothing, tier=tier))
+    left = samples - stored
+    found = {written: part.samples.tolist() for part, written in parts}
+    both = {True: stored.tolist(), False: left.tolist()}
+    assert found == {written: count for written, count in both.items() if np.any(count)}
+    assert [written for _, written in parts] == sorted(found, reverse=True)
+    for part, written in parts:
+        expected = 0.1 * (stored if written else left)
+        assert part.nbytes == pytest.approx(expected, rel=1e-12, abs=0)
+        assert (part.per_file, part.per_request) == (20, 5)

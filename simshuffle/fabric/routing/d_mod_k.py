@@ -121,7 +121,8 @@ class LevelRouter(HopByHop):
         """(n,) index, among ``count`` lower neighbours, of the one that leads down to
         each endpoint: the parents that D-mod-K takes on the endpoint's own route up.
         """
-        # sum over the levels below of digit * stride, the digits being those of the route up
+        # sum over the levels below of digit * stride, the digits being those of the route up; an
+        # endpoint's routes up reach no more switches than all these digits tell apart
         neighbour = np.zeros_like(endpoints)
         stride = 1
         for level in range(height - 1, 0, -1):
@@ -129,9 +130,6 @@ class LevelRouter(HopByHop):
             digit = (endpoints // self._strides[level - 1]) % parents
             neighbour += np.where(stride < count, digit * stride, 0).astype(np.int32)
             stride *= parents
-        neighbour += np.where(stride < count, stride * (endpoints // stride), 0).astype(
-            np.int32
-        )
         return neighbour % count
 
 
