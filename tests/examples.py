@@ -18,6 +18,7 @@ from simshuffle.fabric.allreduce import (
     HalvingDoubling,
     Hierarchical,
     Nccl,
+    Nvls,
     RecursiveDoubling,
     Ring,
     Sharp,
@@ -425,6 +426,10 @@ def sharp(rails: int = 1, **changes: Any) -> Sharp:
     return Sharp.model_validate({"kind": "sharp", "rails": rails, **PACE, **changes})
 
 
+def nvls(channels: int = 1, **changes: Any) -> Nvls:
+    return Nvls.model_validate({"kind": "nvls", "channels": channels, **PACE, **changes})
+
+
 def sparse(rails: int = 1, **changes: Any) -> Sparse:
     values = {"kind": "sparse", "rails": rails, "selection_bandwidth": "20 GB/s", **PACE}
     return Sparse.model_validate({**values, **changes})
@@ -471,6 +476,8 @@ ALGORITHMS: dict[str, Any] = {
     "three leaders, halving": hierarchical(3, "halving_doubling"),
     "sharp": sharp(),
     "sharp on two HCAs": sharp(2),
+    "nvls": nvls(),
+    "nvls on two HCAs": nvls(2),
     "sparse": sparse(),
     "sparse, dense soon": sparse(2, density=0.2),
 }

@@ -203,6 +203,7 @@ ONE_FOR_EACH_HCA = {
     "torus": "rails",
     "hierarchical": "leaders",
     "sharp": "rails",
+    "nvls": "channels",
     "sparse": "rails",
 }
 """The key of each allreduce algorithm that says over how many HCAs its bytes are spread."""

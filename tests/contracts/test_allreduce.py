@@ -112,6 +112,13 @@ def test_trees_carried_out_give_every_host_the_sum(count):
     )
 
 
+def bytes_with_switches(world_size: int, gpus: int) -> int:
+    """Buffers that ranks send where switches sum in a host: G + 1 in a host with several of them, n
+    of each rank and n/G back from each; and one each way of every host but one, in the trees."""
+    sizes = [min(gpus, world_size - first) for first in range(0, world_size, gpus)]
+    return sum(size + 1 for size in sizes if size > 1) + 2 * (len(sizes) - 1)
+
+
 @settings(max_examples=120, deadline=None)
 @given(st.sampled_from(list(ALGORITHMS)), world_sizes(64), st.integers(1, 8), st.floats(1, 1e10))
 def test_every_gradient_reaches_every_rank_with_the_fewest_bytes(name, world_size, gpus, nbytes):
@@ -133,11 +140,13 @@ def test_every_gradient_reaches_every_rank_with_the_fewest_bytes(name, world_siz
     fewest, kind = 2 * (world_size - 1) * nbytes, ALGORITHMS[name].kind
     if kind == "recursive_doubling":
         assert flows.nbytes.sum() >= fewest * (1 - 1e-9)
+    elif kind == "nvls":
+        assert flows.nbytes.sum() == pytest.approx(bytes_with_switches(world_size, gpus) * nbytes)
     elif kind == "sharp":
         assert flows.nbytes.sum() <= fewest * (1 + 1e-9)
     elif kind != "sparse":
         assert flows.nbytes.sum() == pytest.approx(fewest, rel=1e-9)
-    for ends in (flows.src, flows.dst) if kind not in {"sharp", "sparse"} else ():
+    for ends in (flows.src, flows.dst) if kind not in {"sharp", "sparse", "nvls"} else ():
         assert np.bincount(ends, flows.nbytes, world_size).max() >= 2 * (
             world_size - 1
         ) / world_size * nbytes * (1 - 1e-9)

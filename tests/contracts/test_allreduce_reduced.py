@@ -1,5 +1,5 @@
-"""Allreduces that send fewer bytes than ranks alone must: switches sum (sharp), or few gradients
-are sent (sparse). Carried out step by step, and worked out by hand."""
+"""Allreduces that send other bytes than ranks alone must: switches sum (sharp, nvls), or few
+gradients are sent (sparse). Carried out step by step, and worked out by hand."""
 
 import numpy as np
 import pytest
@@ -16,6 +16,7 @@ from tests.examples import (
     ALPHA_INTRA,
     PACE,
     cluster,
+    nvls,
     recursive_doubling,
     sharp,
     sparse,
@@ -104,6 +105,58 @@ def test_every_link_is_loaded_as_by_a_reduction_over_the_tree_of_switches(
 )
 def test_latency_and_bandwidth_of_switches_by_hand(algorithm, world_size, gpus, seconds):
     flows = flows_of(algorithm, hosts(world_size, gpus), N)
+    assert flows.seconds_uncontended == pytest.approx(seconds, rel=1e-9)
+
+
+# -------------------------------------------------------------------------------------------- nvls
+
+
+@pytest.mark.parametrize("size", [2, 3, 4, 7, 72])
+def test_every_gpu_of_a_domain_sends_its_buffer_and_its_part_of_the_sum(size):
+    """Carried out: the switch adds all buffers and gives each GPU its part; each GPU gives the part
+    back, and the switch copies it to all. So a GPU sends and receives n + n/G."""
+    vectors = [np.random.default_rng(gpu).integers(0, 100, 5 * size) for gpu in range(size)]
+    sent = np.array([len(vector) for vector in vectors], float)
+    in_switch = sum(vectors)
+    parts = np.split(in_switch, size)
+    sent += [len(part) for part in parts]
+    copied = np.concatenate(parts)
+    assert np.array_equal(copied, sum(vectors))
+    flows = flows_of(nvls(), hosts(size, size), 8.0 * 5 * size)
+    for ends in (flows.src, flows.dst):
+        assert np.bincount(ends, flows.nbytes, size) == pytest.approx(8.0 * sent)
+    assert (flows.rail == 0).all()
+
+
+@pytest.mark.parametrize("count", [2, 3, 4, 8, 20])
+def test_a_domain_sends_over_each_hca_what_trees_send(count):
+    """Half of the bytes over each of two trees: all together a buffer up and one down for every
+    domain but one, and none more than twice its share of a buffer. Two domains send n/2 up in one
+    tree and n/2 down in the other."""
+    on = hosts(4 * count, 4)
+    flows = flows_of(nvls(2), on, N)
+    far = on[flows.src] != on[flows.dst]
+    for rail in range(2):
+        chosen = far & (flows.rail == rail)
+        sent = np.bincount(on[flows.src[chosen]], flows.nbytes[chosen], count)
+        assert sent.sum() == pytest.approx(2 * (count - 1) * N / 2)
+        assert sent.max() <= 2 * N / 2
+        if count == 2:
+            assert sent == pytest.approx([N / 2, N / 2])
+
+
+@pytest.mark.parametrize(
+    ("world_size", "gpus", "seconds"),
+    [
+        (4, 4, A + 2 * 3 / 4 * N / B_INTRA),
+        (8, 4, A + 2 * X + 2 * 7 / 8 * N / B_INTER),
+        # 20 domains: four levels, rounded down as NCCL's tuning model does
+        (80, 4, A + 8 * X + 2 * 79 / 80 * N / B_INTER),
+        (8, 1, 6 * X + 2 * 7 / 8 * N / B_INTER),
+    ],
+)
+def test_latency_and_bandwidth_of_nvlink_switches_by_hand(world_size, gpus, seconds):
+    flows = flows_of(nvls(), hosts(world_size, gpus), N)
     assert flows.seconds_uncontended == pytest.approx(seconds, rel=1e-9)
 
 

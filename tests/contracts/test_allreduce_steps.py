@@ -20,9 +20,9 @@ from tests.examples import (
     tree,
 )
 
-# nccl is the one or the other; switches sum under sharp, and sparse has other bytes: see
+# nccl is the one or the other; switches sum under sharp and nvls, and sparse has other bytes: see
 # test_allreduce_reduced
-OTHERS = {"nccl", "sharp", "sparse"}
+OTHERS = {"nccl", "sharp", "nvls", "sparse"}
 WITH_STEPS = {name: each for name, each in ALGORITHMS.items() if each.kind not in OTHERS}
 SIZES = [2, 3, 5, 8, 12, 64]
 B_INTRA, B_INTER = 21e9, 6e9

@@ -41,6 +41,7 @@ FIGURES: dict[str, tuple[int, int, float, float, int]] = {
     "aurora": (10_624, 3, 2124.8, 344.5, 50),
     "abci-3": (766, 2, 153.2, 76.6, 128),
     "dgx-h100-pod": (127, 2, 50.8, 25.4, 64),
+    "gb200-nvl72": (360, 2, 72.0, 36.0, 64),
 }
 # switches by tier, and cables by the two tiers that they join
 BUILT: dict[str, tuple[dict[str, int], dict[tuple[str, str], int]]] = {
@@ -136,6 +137,12 @@ BUILT: dict[str, tuple[dict[str, int], dict[tuple[str, str], int]]] = {
     "dgx-h100-pod": (
         {LEAF: 32, SPINE: 16},
         {(HOST, LEAF): 127 * 8, (LEAF, SPINE): 1024},
+    ),
+    # Units of 144 trays have ceil(144 / 32) = 5 leaf switches a rail, the last unit of 72 three:
+    # 4 x (5 + 5 + 3). A cable of each to each of 32 spines. 1,440 x 50 GB/s.
+    "gb200-nvl72": (
+        {LEAF: 52, SPINE: 32},
+        {(HOST, LEAF): 360 * 4, (LEAF, SPINE): 52 * 32},
     ),
 }
 STARS = {

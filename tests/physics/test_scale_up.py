@@ -19,7 +19,7 @@ from simshuffle.job.scenario.cluster import Cluster
 from simshuffle.job.scenario.scenario import Scenario
 from simshuffle.job.sim.simulate import simulate
 from simshuffle.studies.congestion.traffic import UsedFabric
-from tests.examples import ALGORITHMS, ALPHA_INTER, ALPHA_INTRA, cluster, ring, tree
+from tests.examples import ALGORITHMS, ALPHA_INTER, ALPHA_INTRA, cluster, nvls, ring, tree
 from tests.small import small
 from tests.strategies import rail_optimised
 
@@ -153,6 +153,22 @@ def test_a_ring_inside_a_domain_has_its_bandwidth_and_no_step_between_hosts():
     """12 ranks on 3 hosts: all 22 steps are inside; GPUs that send to the next host are slowest."""
     found = seconds(ring(**WIDE), resources(12))
     assert found == pytest.approx(22 * ALPHA_INTRA + 22 / 12 * NBYTES / FAST)
+
+
+def test_switches_of_a_domain_take_a_buffer_and_a_part_of_the_sum_from_each_gpu():
+    """12 ranks on 3 hosts: every GPU sends n + n/12 and receives as much."""
+    assert seconds(nvls(**WIDE), resources(12)) == pytest.approx(
+        ALPHA_INTRA + 13 / 12 * NBYTES / FAST
+    )
+
+
+@pytest.mark.parametrize(
+    ("channels", "transfer"), [(1, NBYTES / CABLE), (6, 13 / 12 * NBYTES / FAST)]
+)
+def test_trees_between_two_domains_run_beside_their_switches(channels, transfer):
+    """The slower counts: a cable takes n / channels each way, and a GPU as before."""
+    found = seconds(nvls(channels, **WIDE), resources(24))
+    assert found == pytest.approx(ALPHA_INTRA + 2 * ALPHA_INTER + transfer)
 
 
 def test_a_ring_inside_a_domain_is_held_by_the_bus_bandwidth_of_a_host():

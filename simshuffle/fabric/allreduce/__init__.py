@@ -23,11 +23,13 @@ from simshuffle.fabric.allreduce.dependent import (
     Torus,
 )
 from simshuffle.fabric.allreduce.nccl import Nccl, Ring, Tree
+from simshuffle.fabric.allreduce.nvls import Nvls
 
 Allreduce = Annotated[
     Ring
     | Tree
     | Nccl
+    | Nvls
     | HalvingDoubling
     | RecursiveDoubling
     | Torus
@@ -47,6 +49,7 @@ __all__ = [
     "HostOrder",
     "Nccl",
     "NoOverlap",
+    "Nvls",
     "Overlap",
     "RecursiveDoubling",
     "Ring",

@@ -171,28 +171,31 @@ class Tree(Paced):
         order = np.argsort(host_of, kind="stable").astype(np.int32)
         is_in_host = np.diff(host_of[order]) == 0
         heads = order[np.concatenate([[True], ~is_in_host])]
-        parent = double_tree(len(heads))
-        tree, child_host = np.nonzero(parent >= 0)
-        channels = np.arange(self.channels, dtype=np.int32)
+        child, parent, rail = tree_edges(heads, self.channels)
         num_in_hosts = np.count_nonzero(is_in_host)
         return (
-            np.concatenate(
-                [order[1:][is_in_host], np.tile(heads[child_host], self.channels)]
-            ),
-            np.concatenate(
-                [
-                    order[:-1][is_in_host],
-                    np.tile(heads[parent[tree, child_host]], self.channels),
-                ]
-            ),
-            np.r_[
-                np.ones(num_in_hosts),
-                np.full(len(child_host) * self.channels, 0.5 / self.channels),
-            ],
-            np.concatenate(
-                [np.zeros(num_in_hosts, np.int32), np.repeat(channels, len(child_host))]
-            ),
+            np.concatenate([order[1:][is_in_host], child]),
+            np.concatenate([order[:-1][is_in_host], parent]),
+            np.r_[np.ones(num_in_hosts), np.full(len(child), 0.5 / self.channels)],
+            np.concatenate([np.zeros(num_in_hosts, np.int32), rail]),
         )
+
+
+def tree_edges(heads: Ints32, channels: int) -> tuple[Ints32, Ints32, Ints32]:
+    """Return (edges,) child, parent and rail of every edge between hosts, channel by
+    channel; each carries 0.5 / ``channels`` of the bytes up, and as many down.
+
+    Args:
+        heads: (H,) the rank that stands in the trees for each host.
+        channels: pairs of trees, each on the rail of its number.
+    """
+    parent = double_tree(len(heads))
+    tree, child_host = np.nonzero(parent >= 0)
+    return (
+        np.tile(heads[child_host], channels),
+        np.tile(heads[parent[tree, child_host]], channels),
+        np.repeat(np.arange(channels, dtype=np.int32), len(child_host)),
+    )
 
 
 def double_tree(count: int) -> Ints64:

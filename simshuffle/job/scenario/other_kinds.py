@@ -25,9 +25,11 @@ LATENCIES = {
     "ring_inter_host_latency": "9.6 us",
     "tree_intra_host_latency": "28 us",
     "tree_inter_host_latency": "50 us",
+    "nvls_intra_host_latency": "25 us",
+    "nvls_inter_host_latency": "20.9 us",
 }
 """s of a step inside a host and between hosts: NCCL 2.7.8, src/graph/tuning.cc, NVLink
-and network, Simple protocol (docs/model-allreduce.md).
+and network, Simple protocol (docs/model-allreduce.md); of nvls NCCL 2.28.
 """
 TAKEN = (
     "taken when the kind was set: what the links carry",

@@ -11,10 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from statistics import median
 
 from simshuffle.errors import InputError, Problem
 from simshuffle.fabric.topology import Custom
+from simshuffle.job.lowering.alltoalls import Alltoalls
 from simshuffle.job.lowering.division import communicators_of, job_of
 from simshuffle.job.plan.bounds import bounds
 from simshuffle.job.plan.exchange_bound import expected_largest
@@ -23,6 +25,7 @@ from simshuffle.job.scenario.scenario import Scenario, load_scenario
 from simshuffle.job.sim.simulate import simulate
 from simshuffle.report import report
 from simshuffle.spec.library import read_value
+from simshuffle.spec.record import CacheArgument
 from simshuffle.spec.rng import stream
 from simshuffle.spec.units import Dimension, parse_quantity
 from simshuffle.studies.alltoall import alltoalls_of_scenario, parse_algorithms
@@ -268,9 +271,22 @@ def measure_alltoall(scenario: str, values: Mapping[str, str], quantity: str) ->
     scenario_values = dict(values)
     nbytes = take_number(scenario_values, "nbytes=16 B", parse_nbytes)
     (algorithm,) = parse_algorithms(scenario_values.pop("algorithm", ""))
-    return alltoalls_of_scenario(load_with_values(scenario, scenario_values)).seconds(
-        algorithm, nbytes
-    )
+    resolved = load_with_values(scenario, scenario_values)
+    routing = resolved.cluster.routing
+    # a router that remembers would let a row depend on the rows before it
+    if routing is not None and routing.remembers:
+        alltoalls = alltoalls_of_scenario(resolved)
+    else:
+        alltoalls = _kept_alltoalls(CacheArgument(resolved.model_dump_json(), resolved))
+    return alltoalls.seconds(algorithm, nbytes)
+
+
+@lru_cache(maxsize=1)
+def _kept_alltoalls(scenario: CacheArgument[Scenario]) -> Alltoalls:
+    """Return the all-to-alls of a scenario, whose routes are the same for all sizes;
+    those of the last scenario are kept in this process.
+    """
+    return alltoalls_of_scenario(scenario.argument)
 
 
 # -------------------------------------------------------------------------------------------- reads

@@ -1,0 +1,106 @@
+"""Allreduce that NVLink switches sum inside a domain (NVLink SHARP), with trees between
+domains, as NCCL's NVLS and NVLSTree.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from simshuffle.fabric.allreduce.base import AllreduceFlows, Paced
+from simshuffle.fabric.allreduce.nccl import tree_edges
+from simshuffle.spec.arrays import Ints32
+from simshuffle.spec.record import OneEach
+
+
+class Nvls(Paced):
+    """NVLink switches sum the buffers of a domain and send the sum to all its GPUs;
+    two binary trees carry the sums between domains.
+
+    With G GPUs in a domain, a GPU sends its n bytes to the switches and receives its
+    n/G of the sum; it then sends these n/G, which the switches copy to all GPUs. So it
+    sends and receives n (1 + 1/G). Each of ``channels`` HCAs of a domain carries an
+    equal share over a pair of trees (`simshuffle.fabric.allreduce.nccl.Tree`). All
+    bytes move as in a pipeline, at once.
+
+    The latency is that of NCCL's tuning model: ``intra_host_latency`` once, and
+    ``inter_host_latency`` for each level of the trees up and once more down (NCCL
+    v2.28, src/tuning/nvls.cc). A domain is a host, or a scale-up domain.
+
+    Attributes:
+        channels: HCAs of a domain that share the bytes between domains; at most, and by
+            default, all.
+    """
+
+    one_for_each_hca: ClassVar[str] = "channels"
+    latencies_of: ClassVar[str] = "nvls_"
+    kind: Literal["nvls"]
+    channels: OneEach
+
+    def flows_of_several(self, host_of: Ints32, nbytes: float) -> AllreduceFlows:
+        """Return the flows that load every link as the switches and the trees do.
+
+        Inside a domain each rank sends half of its n (1 + 1/G) bytes to a rank about
+        half a domain away, and half back the way round. Caps are such that all flows
+        end together, in the time that the bus bandwidth gives: inside a domain, or
+        between domains if there are several.
+        """
+        world_size = len(host_of)
+        order = np.argsort(host_of, kind="stable").astype(np.int32)
+        _, first, size = np.unique(
+            host_of[order], return_index=True, return_counts=True
+        )
+        domains = len(first)
+        src, dst, share_inside = _pairs_inside(order, first, size)
+        child, parent, rail = tree_edges(order[first], self.channels)
+
+        # (edges,) share of the bytes that each edge carries each way
+        share = np.r_[share_inside, np.full(len(child), 0.5 / self.channels)]
+        end_a, end_b = np.r_[src, child], np.r_[dst, parent]
+        flow_nbytes = np.tile(share * nbytes, 2)
+        bus = (
+            self.inter_host_bus_bandwidth
+            if domains > 1
+            else self.intra_host_bus_bandwidth
+        )
+        seconds = 2 * (world_size - 1) / world_size * nbytes / bus(nbytes)
+        levels = domains.bit_length() - 1
+        inside_latency = self.intra_host_latency if len(src) else 0.0
+        return AllreduceFlows(
+            src=np.concatenate([end_a, end_b]),
+            dst=np.concatenate([end_b, end_a]),
+            nbytes=flow_nbytes,
+            rail=np.tile(np.r_[np.zeros(len(src), np.int32), rail], 2),
+            cap=flow_nbytes / seconds,
+            latency=inside_latency + 2 * levels * self.inter_host_latency,
+        )
+
+
+def _pairs_inside(
+    order: Ints32, first: np.ndarray, size: np.ndarray
+) -> tuple[Ints32, Ints32, np.ndarray]:
+    """Return, for each rank of a domain with several, itself, the rank that it exchanges
+    bytes with, and the share of the buffer that goes each way.
+
+    A domain of G ranks is one ring, whose steps of about G/2 leave every host.
+
+    Args:
+        order: (M,) ranks, domain by domain.
+        first: (domains,) index in ``order`` of the first rank of each domain.
+        size: (domains,) number of ranks of each domain.
+    """
+    stride_of_size = {
+        count: next(
+            step for step in range(count // 2, count + 1) if math.gcd(step, count) == 1
+        )
+        for count in np.unique(size[size > 1]).tolist()
+    }
+    domain = np.repeat(np.arange(len(size)), size)
+    stride = np.array([stride_of_size.get(count, 0) for count in size.tolist()])
+    position = np.arange(len(order)) - first[domain]
+    partner = order[first[domain] + (position + stride[domain]) % size[domain]]
+    has_partner = size[domain] > 1
+    share = (1 + 1 / size[domain]) / 2
+    return order[has_partner], partner[has_partner], share[has_partner]
