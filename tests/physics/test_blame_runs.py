@@ -1,5 +1,6 @@
 """Who was waited for in a simulated epoch, on tables written by hand."""
 
+from dataclasses import replace
 from itertools import chain
 
 import numpy as np
@@ -10,6 +11,7 @@ from simshuffle.extensions.doctor.blame.runs import ranks_per_host
 from simshuffle.extensions.doctor.blame.waited_for import (
     COMPUTING,
     LABELS,
+    WaitedForRow,
     apply_faults,
     find_bounds,
     find_late_hosts,
@@ -245,3 +247,23 @@ def test_two_coincidences_in_five_waits_of_160_ranks_are_chance():
 def test_ranks_on_each_host(ranks, hosts, expected):
     """Launchers start as many on each host; where the last has fewer, hosts have 2^n GPUs."""
     assert ranks_per_host(ranks, hosts) == expected
+
+
+@pytest.mark.parametrize(
+    ("seconds", "cause", "is_left_out"),
+    [(4.0, "allreduce", True), (4.5, "allreduce", False), (4.0, COMPUTING, False)],
+)
+def test_a_link_explains_a_host_that_is_late_by_twice_as_much_at_most(seconds, cause, is_left_out):
+    link = WaitedForRow("leaf.0>spine.0", "link", "allreduce", "slow", 2.0, 0.2)
+    server = WaitedForRow("pfs", "server", "allreduce", "busy", 9.0, 0.9)
+    late = WaitedForRow("h0001", "host", cause, "late", seconds, seconds / 10)
+    faster = replace(link, what="leaf.0>spine.1", seconds=0.5, share=0.05)
+    rows = rank_rows([late], [link, faster, server], idle_s=4.25)
+    least = min(seconds, 4.25)  # no longer than the server is idle
+    expected = [("pfs", 9.0, 0.9), ("h0001", least, least / 10), ("leaf.0>spine.0", 2.0, 0.2)]
+    expected.append(("leaf.0>spine.1", 0.5, 0.05))
+    assert [(row.what, row.seconds, pytest.approx(row.share)) for row in rows] == [
+        row for row in expected if not (is_left_out and row[0] == "h0001")
+    ]
+    short = replace(late, seconds=0.25, share=0.025)
+    assert rank_rows([short], [server]) == [server, short]

@@ -4,10 +4,13 @@ and what must come of it. The files are made here, with the shape of those named
 import json
 import math
 
+import pandas as pd
 import pytest
 
 from simshuffle.errors import InputError
+from simshuffle.extensions.calibration.calibrate.alike import note_disagreement
 from simshuffle.extensions.calibration.calibrate.files import read_files
+from simshuffle.extensions.calibration.calibrate.findings import Findings
 from simshuffle.extensions.calibration.calibrate.flags import parse_flags, parse_nbytes
 from simshuffle.extensions.calibration.calibrate.readers import read_rows
 from tests.calibrated import calibrate
@@ -291,6 +294,23 @@ def test_files_that_measured_the_same_and_differ_are_named(tmp_path):
     ]
     notes = values(texts, tmp_path)[1]
     assert "1.txt, 2.txt: the same read differs by a factor of 3 between these files" in notes
+
+
+def test_seconds_that_differ_between_files_are_named_as_rates_are():
+    """Two files: latencies of 1 and 3 us, and an epoch that is not compared; a third is alike."""
+    columns = ["operation", "ranks", "hosts", "nbytes", "algorithm", "source", "seconds", "rate"]
+    rows = [
+        ("latency", 2, 2, 8, "", "a", 1e-6, None),
+        ("latency", 2, 2, 8, "", "b", 3e-6, None),
+        ("bandwidth", 2, 2, 8, "", "a", None, 1e9),
+        ("bandwidth", 2, 2, 8, "", "c", None, 1.4e9),
+        ("iteration", 2, 2, 8, "", "a", 1.0, None),
+        ("iteration", 2, 2, 8, "", "b", 9.0, None),
+    ]
+    findings = Findings()
+    note_disagreement(findings, pd.DataFrame(rows, columns=columns).astype({"rate": float}))
+    (note,) = findings.notes
+    assert note.startswith("a, b: the same latency differs by a factor of 3 between")
 
 
 @pytest.mark.parametrize(

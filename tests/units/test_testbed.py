@@ -228,6 +228,17 @@ def test_the_program_on_a_host_needs_the_standard_library_alone():
     assert {name.split(".")[0] for name in names} <= set(sys.stdlib_module_names)
 
 
+def test_the_pairs_of_the_fit_and_of_the_opposite_flows_are_on_two_leaf_switches():
+    """The first host of each of two leaf switches of 3 hosts; a short flow has a quarter."""
+    shape = NamespaceShape(hosts_per_leaf=3)
+    made = [PATTERNS[name](shape, 1000, 0) for name in ("single_short", "single", "opposite")]
+    assert [[*zip(flows.src, flows.dst, flows.nbytes, strict=True)] for flows in made] == [
+        [(0, 3, 250)],
+        [(0, 3, 1000)],
+        [(0, 3, 1000), (3, 0, 1000)],
+    ]
+
+
 # ------------------------------------------------------------------------------------------- limits
 
 
