@@ -373,3 +373,24 @@ LARGEST, USED = "largest count", "utilisation"
 def test_what_is_missing_to_predict_is_said(predict, values, quantity, hint):
     with pytest.raises(InputError, match=hint):
         predict(parse_assignments(values), quantity)
+
+
+SMALL_TORUS = {"cluster.topology.shape": "[2, 2, 2, 2, 2, 2]", "world_size": "64"}
+
+
+@pytest.mark.parametrize(
+    ("scenario", "values", "kept"),
+    [("alltoall-fugaku", SMALL_TORUS, 1), ("alltoall-marenostrum5", {}, 0)],
+    ids=["dimension order", "adaptive"],
+)
+def test_the_routes_of_all_to_alls_are_kept_where_no_row_changes_them(scenario, values, kept):
+    """A row has one value, whichever rows come before: an adaptive router counts what it gave."""
+    answers._kept_alltoalls.cache_clear()
+    times = [
+        answers.measure_alltoall(
+            f"validation/{scenario}", {**values, "nbytes": "1 MiB", "algorithm": name}, "time"
+        )
+        for name in ("linear", "pairwise", "linear")
+    ]
+    assert times[0] == times[2] != times[1]
+    assert answers._kept_alltoalls.cache_info()[:2] == (2 * kept, kept)
