@@ -36,6 +36,7 @@ def run(
     timeline: KeptRanks | None = None,
     interval: bool = False,
     ranges: Mapping[str, tuple[float, float]] | None = None,
+    measured: str | Path | None = None,
     force_size: bool = False,
 ) -> SimulationResult:
     """Simulate one or more scenarios, each with all runs of its sweep, in this process.
@@ -51,6 +52,8 @@ def run(
             last epoch.
         ranges: lowest and highest value (SI units) of inputs by dotted key, only with
             ``interval``; other inputs have default ranges.
+        measured: a CSV file of runs that were measured, which narrow the intervals; if
+            None those of the scenarios.
         force_size: whether what is too large for this machine by estimate is simulated,
             too.
 
@@ -64,7 +67,7 @@ def run(
         InputError: ``seeds`` is no number of seeds, a scenario sweeps the seed itself,
             or there is no such ``timeline``, or ``ranges`` are given without
             ``interval``, of no input of a scenario, or without its value; or a run is
-            too large for this machine.
+            too large for this machine, or ``measured`` does not fit the scenarios.
     """
 
     def tell(standing: Standing) -> None:
@@ -79,6 +82,7 @@ def run(
         timeline=timeline,
         interval=interval,
         ranges=ranges or {},
+        measured=None if measured is None else Path(measured),
     )
     study, simulation_request = request(options)
     result = engine.run(

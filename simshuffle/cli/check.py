@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,9 +14,11 @@ from simshuffle.cli.help import command
 from simshuffle.errors import SimshuffleWarning
 from simshuffle.job.scenario.options import (
     INTERVAL,
+    MEASURED,
     RANGES,
     ScenarioNames,
     scenarios_of,
+    with_measured,
 )
 from simshuffle.study.options import Option
 
@@ -48,6 +51,7 @@ def check(
     to: To = None,
     interval: Annotated[bool, INTERVAL] = False,
     ranges: Annotated[Mapping[str, tuple[float, float]] | None, RANGES] = None,
+    measured: Annotated[Path | None, MEASURED] = None,
 ) -> None:
     """Say what bounds an epoch, and which values look wrong.
 
@@ -62,7 +66,7 @@ def check(
     with warnings.catch_warnings():
         if not full:  # then they are among the verdicts
             warnings.simplefilter("ignore", SimshuffleWarning)
-        scenarios = scenarios_of(scenario, set_ or {})
+        scenarios = with_measured(scenarios_of(scenario, set_ or {}), measured)
     joint_runs = all_runs(scenarios)
     runs = separate_jobs(joint_runs)
     for run in runs.values():
@@ -79,27 +83,23 @@ def check(
     parts = tables(rows)
     if any(run.jobs or run.background for run in joint_runs.values()):
         parts.append(ALONE_NOTE)
-    if interval or ranges:
-        from simshuffle.job.uncertainty.report import interval_facts, ranges_of
+    if interval or ranges or any(run.measured for run in runs.values()):
+        from simshuffle.job.uncertainty.report import bound_facts
         from simshuffle.report import intervals
 
-        ranges_of_run = (
-            ranges_of(interval, ranges or {}, runs.values(), len(runs)) or {}
-        )
-        facts = interval_facts(
-            {row["run"]: (runs[row["run"]], row["epoch_s"]) for row in rows},
-            ranges_of_run,
-        )
+        facts = bound_facts(runs, interval, ranges or {})
         rows = [
             {
                 **row,
                 "interval": facts["runs"][row["run"]],
                 "hangs": facts["hangs"].get(row["run"], []),
                 "odds": [odds for odds in facts["odds"] if odds["first"] == row["run"]],
+                **{name: facts[name] for name in ("measured",) if name in facts},
             }
             for row in rows
         ]
-        parts += [*intervals.details(facts), *intervals.measure_next(facts)]
+        parts += [*intervals.details(facts), *intervals.describe_measured(facts)]
+        parts += intervals.measure_next(facts)
     rows, lines = advise_on_files(rows, scenarios, runs)
     print_answer(lambda: rows, lambda: [*parts, *lines], json=json, table_format=to)
 

@@ -5,7 +5,9 @@ none.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Annotated, Any, NotRequired
 
 import pandas as pd
@@ -34,6 +36,23 @@ class _OfRun(TypedDict):
     inputs: _Factors
     model: _Factors
     chance: _Factors
+    # with measured runs: the middle of the interval, and its ends without them (s)
+    centre: NotRequired[_Positive]
+    before: NotRequired[_Factors]
+
+
+class _Measured(TypedDict):
+    run: str  # with its ranks, such as 'local @64'
+    ranks: Annotated[int, Field(ge=1)]
+    predicted_s: _Positive  # an epoch
+    measured_s: _Positive
+    low: _Positive  # s, ends of the 90 % interval without any measured run
+    high: _Positive
+    is_expected: bool  # whether the measured epoch lies within
+    fitted: bool  # whether a value of the scenario was fitted to it
+    # predicted and measured seconds of an epoch, by label
+    parts: dict[str, Annotated[list[float], Field(min_length=2, max_length=2)]]
+    misfit: str  # clause on where it does not fit, and what to look at; '' if it does
 
 
 class _Hang(TypedDict):
@@ -67,6 +86,7 @@ class Intervals(TypedDict):
     runs: Annotated[dict[str, _OfRun], Field(min_length=1)]
     hangs: dict[str, list[_Hang]]
     odds: list[_Odds]
+    measured: NotRequired[list[_Measured]]
 
 
 class ModelError(TypedDict):
@@ -104,6 +124,8 @@ OVERLAP = (
     " order is, simulate A and B in one run with --interval."
 )
 """What is said beside intervals of two results."""
+WITH_MEASURED = "with yours"
+"""Heading of the middle of an interval that measured runs have moved."""
 WHISKER = Look("90 % interval\n(inputs, model, chance)", "#555555", size=7.0, width=0.9)
 """How figures show them, and what the legend says of them."""
 LOW, HIGH = "low_90", "high_90"
@@ -170,6 +192,100 @@ def intervals_side_by_side(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
     return rows.assign(overlap=overlap).reset_index()
 
 
+def measured_count(stored: Plain | None) -> int:
+    """Return how many measured runs the intervals of a result take in."""
+    return 0 if stored is None else len(stored.get("measured", ()))
+
+
+def whisker(num_measured: int) -> Look:
+    """Return the look of intervals that take in as many measured runs."""
+    if not num_measured:
+        return WHISKER
+    runs = "run" if num_measured == 1 else "runs"
+    label = f"{WHISKER.label[:-1]},\nand {num_measured} measured {runs})"
+    return replace(WHISKER, label=label)
+
+
+def centre_of(stored: Plain, run: str) -> str:
+    """Return the middle of the interval of a run that measured runs have moved, for a
+    table; '-' where it has none.
+    """
+    interval = stored["runs"].get(run, {})
+    return _seconds(interval["centre"]) if "centre" in interval else "-"
+
+
+def describe_measured(stored: Plain) -> Iterator[str]:
+    """Yield a sentence on what measured runs say of the fastest run on the most ranks,
+    and one on each measured run that does not fit; nothing without measured runs.
+    """
+    measured = stored.get("measured", [])
+    moved = {run: facts for run, facts in stored["runs"].items() if "centre" in facts}
+    if not measured or not moved:
+        return
+    max_ranks = max(facts["ranks"] for facts in moved.values())
+    of_most_ranks = [run for run, facts in moved.items() if facts["ranks"] == max_ranks]
+    run = min(of_most_ranks, key=lambda name: moved[name]["seconds"])
+    facts = moved[run]
+    yours = "Your run" if len(measured) == 1 else f"Your {len(measured)} runs"
+    low, high = facts["before"]
+    yield (
+        f"Predicted {_seconds(facts['seconds'])} ({format_range(low, high)}) for {run}. {yours}"
+        f" took {_errors_text(measured)}; with {'it' if len(measured) == 1 else 'them'}"
+        f" {_seconds(facts['centre'])} ({format_range(facts['low'], facts['high'])})."
+    )
+    for row in measured:
+        if not row["is_expected"]:
+            ratio = row["measured_s"] / row["predicted_s"]
+            yield (
+                f"Your run {row['run']} takes {ratio:.2g} times as long as predicted, outside of"
+                f" {format_range(row['low'], row['high'])}: {row['misfit']} before you trust"
+                f" {max_ranks:,} ranks."
+            )
+
+
+def _errors_text(measured: Sequence[Plain]) -> str:
+    """Return in words by how much measured runs took longer than predicted: the mean
+    over runs, or the least and the most where they differ by over 5 %.
+    """
+    logs = [math.log(row["measured_s"] / row["predicted_s"]) for row in measured]
+    if max(logs) - min(logs) > math.log(1.05):
+        ends = [_percent_longer(log) for log in (min(logs), max(logs))]
+        return f"{ends[0]} to {ends[1]} than predicted"
+    mean = sum(logs) / len(logs)
+    if abs(math.expm1(mean)) < 0.005:
+        return "as long as predicted"
+    return f"{_percent_longer(mean)} than predicted"
+
+
+def _percent_longer(log: float) -> str:
+    """Return a natural logarithm of a factor as '8 % longer' or '3 % less'."""
+    percent = 100 * math.expm1(log)
+    return f"{abs(percent):.0f} % {'longer' if percent >= 0 else 'less'}"
+
+
+def measured_table(stored: Plain) -> Table | None:
+    """Return the measured runs beside their predictions; None without any.
+
+    The interval is that without measured runs.
+    """
+    rows = [
+        [
+            row["run"],
+            _seconds(row["measured_s"]),
+            _seconds(row["predicted_s"]),
+            format_range(row["low"], row["high"]),
+            f"{100 * (row['measured_s'] / row['predicted_s'] - 1):+.0f} %",
+            "yes" if row["is_expected"] else "no",
+        ]
+        for row in stored.get("measured", [])
+    ]
+    if not rows:
+        return None
+    title = "Measured runs and what was predicted of them, an epoch"
+    heads = ["measured", "predicted", "90 %", "longer by"]
+    return new_table(title, ["run"], heads, rows, ["as expected"])
+
+
 def range_of(stored: Plain, run: str) -> str:
     """Return the ends of the interval of a run, for a table; '-' where it has none."""
     interval = stored["runs"].get(run)
@@ -200,17 +316,23 @@ def table(stored: Plain) -> Table:
 
     Each cause's range is the change of the epoch that it alone makes, in percent.
     """
-    heads = ["epoch", "90 % interval", "inputs", "model", "chance"]
+    causes = ["inputs", "model", "chance"]
+    has_measured = measured_count(stored) > 0
+    heads = ["epoch", *[WITH_MEASURED] * has_measured, "90 % interval", *causes]
     rows = (
         [
             run,
             _seconds(interval["seconds"]),
+            *[centre_of(stored, run)] * has_measured,
             format_range(interval["low"], interval["high"]),
-            *(_factor_range(interval[name]) for name in heads[2:]),
+            *(_factor_range(interval[name]) for name in causes),
         ]
         for run, interval in stored["runs"].items()
     )
-    return new_table("90 % intervals", ["run"], heads, rows)
+    title = "90 % intervals"
+    if has_measured:
+        title += "; inputs, model and chance without measured runs"
+    return new_table(title, ["run"], heads, rows)
 
 
 def odds_table(stored: Plain) -> Table | None:
@@ -262,8 +384,15 @@ def hangs_table(stored: Plain) -> Table | None:
 
 
 def details(stored: Plain) -> list[Table]:
-    """Return the tables of intervals that there are: intervals, orders, and inputs."""
-    tables = (table(stored), odds_table(stored), hangs_table(stored))
+    """Return the tables of intervals that there are: measured runs, intervals, orders,
+    and inputs.
+    """
+    tables = (
+        measured_table(stored),
+        table(stored),
+        odds_table(stored),
+        hangs_table(stored),
+    )
     return [interval_table for interval_table in tables if interval_table is not None]
 
 

@@ -260,7 +260,7 @@ def test_inputs_that_move_the_epoch_by_a_few_per_cent_are_drawn():
     scenario = small(workload__dataset__decode="20 ms")
     keys = [
         candidate.key
-        for candidate in interval._influential_inputs(
+        for candidate in interval.influential_inputs(
             {"a": (scenario, 1.0)}, {"workload.dataset.decode": (0.019, 0.021)}
         )
     ]
@@ -452,21 +452,21 @@ def test_inputs_come_once_by_the_most_that_they_move_any_run():
     slow = small(**ALONE, workload__dataset__decode="20 ms")
     plain = small(**ALONE)
     runs = {"slow": (slow, 1.0), "plain": (plain, 1.0)}
-    drawn = interval._influential_inputs(runs, ranges)
+    drawn = interval.influential_inputs(runs, ranges)
     keys = [each.key for each in drawn]
     assert len(keys) == len(set(keys)) and {FORWARD, BACKWARD, DECODE} <= set(keys)
     # decoding that nobody measured moves the slow run by more than half
     assert keys.index(DECODE) < min(keys.index(FORWARD), keys.index(BACKWARD))
     # what moves an epoch by 1 in 10^5 is not drawn
     tiny = {FORWARD: (1e-3, 1.00002e-3)}
-    assert FORWARD not in {each.key for each in interval._influential_inputs(runs, tiny)}
+    assert FORWARD not in {each.key for each in interval.influential_inputs(runs, tiny)}
 
 
 def test_runs_share_the_errors_of_laws_but_not_chance():
     """All factors of equal runs differ by their chances alone."""
     scenario = small(**ALONE)
     found = estimate_intervals({"a": (scenario, 1.0), "b": (scenario, 2.0)}, {})
-    first, second = found.factors["a"], found.factors["b"]
+    first, second = found.draws["a"].together, found.draws["b"].together
     assert not np.array_equal(first, second)
     chance = found.intervals["a"].parts["chance"]
     assert found.intervals["b"].parts["chance"] == pytest.approx(chance)

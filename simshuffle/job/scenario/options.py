@@ -203,6 +203,12 @@ RANGES = Option(
     read=_ranges,
     many=True,
 )
+MEASURED = Option(
+    "FILE",
+    "CSV of runs that you measured (world_size, strategy, epoch_s, ...), which narrow the"
+    " intervals. Default: the scenario's own.",
+)
+Measured = Annotated[Path | None, MEASURED]
 Interval = Annotated[bool, INTERVAL]
 Ranges = Annotated[Mapping[str, tuple[float, float]], RANGES]
 
@@ -256,6 +262,18 @@ def scenarios_of(
     if failures:
         raise _Several(failures)
     return scenarios
+
+
+def with_measured(scenarios: Sequence[Scenario], path: Path | None) -> list[Scenario]:
+    """Return scenarios with the measured runs of a CSV file in place of their own; as
+    they are if ``path`` is None. Raises an InputError if the file is not valid.
+    """
+    if path is None:
+        return [*scenarios]
+    from simshuffle.job.scenario.measured import read_measured  # noqa: PLC0415 - when asked
+
+    rows = read_measured(path)
+    return [scenario.with_values({"measured": rows}) for scenario in scenarios]
 
 
 def kinds_of(union: Any) -> dict[str, Any]:

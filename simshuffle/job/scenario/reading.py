@@ -248,12 +248,11 @@ def by_content(value: Any) -> Any:
 
 
 def identity_of(document: Mapping[str, Any]) -> Any:
-    """Return the plain values that identify a scenario: `by_content`, without name and
-    description.
+    """Return the plain values that identify a scenario: `by_content`, without name,
+    description and measured runs, which no simulation depends on.
     """
-    return by_content(
-        {k: v for k, v in document.items() if k not in {"name", "description"}}
-    )
+    without = {"name", "description", "measured"}
+    return by_content({k: v for k, v in document.items() if k not in without})
 
 
 def files(value: Any) -> dict[str, Path]:

@@ -21,6 +21,7 @@ from simshuffle.job.scenario.checks import cross_field_problems, sweep_problems
 from simshuffle.job.scenario.cluster import Cluster
 from simshuffle.job.scenario.faults import Fault, host_names
 from simshuffle.job.scenario.jobs import Job, problem_of, together_problems
+from simshuffle.job.scenario.measured import MeasuredRun
 from simshuffle.job.scenario.model import ModelProfile, StepTimes
 from simshuffle.job.scenario.reading import by_content, files, resolve
 from simshuffle.job.scenario.recovery import Recovery, recovery_problems
@@ -75,6 +76,7 @@ class Scenario(Spec):
         models: profiles by name, which 'workload.model' may name before those of the
             catalog.
         calibrated: which of the values were measured, and how far they hold.
+        measured: runs of this training that were measured; intervals take them in.
         failures: how often hosts fail, or a name of the catalog; if left out, none
             does. An epoch is simulated without them: `simshuffle month` has them.
         recovery: what the job does when a host fails.
@@ -95,6 +97,7 @@ class Scenario(Spec):
     sweep: dict[str, list[Any]] = Field(default_factory=dict)
     models: dict[str, ModelProfile] = Field(default_factory=dict)
     calibrated: list[Calibrated] = Field(default_factory=list)
+    measured: list[MeasuredRun] = Field(default_factory=list)
     failures: Failures | None = None
     recovery: Recovery | None = None
     # compared as equal: what is said of two scenarios makes them no different
@@ -204,7 +207,7 @@ class Scenario(Spec):
                     add_axis_values(problem, axes, values) for problem in error.problems
                 ]
                 continue
-            name = f"{run.label()} {combination_name(values, _IN_LABEL)}".rstrip()
+            name = f"{run.label()} {combination_name(values, KEYS_IN_LABEL)}".rstrip()
             if name in runs:
                 rule = "two runs must not have the same name"
                 problem = Problem("sweep", rule, repr(name), "Use distinct values.")
@@ -231,13 +234,11 @@ class Scenario(Spec):
 
     def to_dict(self) -> dict[str, Any]:
         """The resolved scenario as plain values, quantities as text with units; keys
-        that are None are left out, and so are the notes.
+        that are None are left out, and so are the notes and empty lists of measurements.
         """
-        return self.model_dump(
-            mode="json",
-            exclude_none=True,
-            exclude=set() if self.calibrated else {"calibrated"},
-        )
+        lists = {"calibrated", "measured"}
+        empty = {name for name in lists if not getattr(self, name)}
+        return self.model_dump(mode="json", exclude_none=True, exclude=empty)
 
     def to_yaml(self) -> str:
         """The resolved scenario as YAML that `load_scenario` reads back to an equal
@@ -296,7 +297,11 @@ def serialise_scenarios(scenarios: Sequence[Scenario]) -> tuple[str, dict[str, P
     )
 
 
-_IN_LABEL = {"workload.exchange", "world_size", "workload.exchange.exchange_fraction"}
+KEYS_IN_LABEL = {
+    "workload.exchange",
+    "world_size",
+    "workload.exchange.exchange_fraction",
+}
 """Keys whose values `Scenario.label` says already."""
 
 

@@ -38,6 +38,8 @@ MECHANISM_OF = {OPENS: "files", REQUESTS: "files", PFS: "bandwidth", STORE: "ban
 """Mechanism of each resource that samples pass; all other resources belong to hosts:
 'step'.
 """
+DRAWN_MECHANISMS = ("step", "divided", "files", "bandwidth", "messages")
+"""Mechanisms whose errors are drawn."""
 Draw = Mapping[str, float]
 
 
@@ -51,6 +53,9 @@ class Interval:
     low: float
     high: float
     parts: Mapping[str, tuple[float, float]]  # 'inputs', 'model' and 'chance'
+    # with measured runs: the middle of the interval, and its ends without these runs
+    centre: float | None = None
+    before: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -66,19 +71,41 @@ class InputInfluence:
 
 
 @dataclass(frozen=True)
+class Sample:
+    """What is drawn for all runs together, `DRAWS` values of each."""
+
+    factors: Mapping[str, Floats]  # on each input, by dotted key
+    mechanisms: Mapping[str, Floats]  # shares of the errors of each mechanism, 0 to 1
+    normal: Floats  # standard normal numbers, for chance
+
+
+@dataclass(frozen=True)
+class RunDraws:
+    """Factors on the epoch of a run, (DRAWS,) by each part alone and by all together."""
+
+    inputs: Floats
+    model: Floats
+    chance: Floats
+    together: Floats
+    chance_deviation: float  # of the logarithm of ``chance``
+
+
+@dataclass(frozen=True)
 class UncertainRuns:
     """Runs with their intervals, and the factors that were drawn for them."""
 
     intervals: Mapping[str, Interval]
-    factors: Mapping[str, Floats]  # (DRAWS,) on the epoch of each run
+    draws: Mapping[str, RunDraws]  # of each run
     inputs: Sequence[Input]  # those that were drawn
+    sample: Sample
 
     def faster(self, first: str, second: str) -> float:
         """Return the share of the draws in which the first run's epoch is shorter than
         the second's.
         """
         first_epochs, second_epochs = (
-            self.intervals[run].value * self.factors[run] for run in (first, second)
+            self.intervals[run].value * self.draws[run].together
+            for run in (first, second)
         )
         return float((first_epochs < second_epochs).mean())
 
@@ -156,56 +183,70 @@ def estimate_intervals(
     Raises:
         InputError: a range is of no input of any run, or does not contain its value.
     """
-    drawn = _influential_inputs(runs, ranges)
-    keys = [drawn_input.key for drawn_input in drawn]
-    laws = residuals()
-    mechanisms = ("step", "divided", "files", "bandwidth", "messages")
-    points = stats.qmc.Sobol(len(keys) + len(mechanisms) + 1, seed=0).random(DRAWS)
+    drawn = influential_inputs(runs, ranges)
+    points = stats.qmc.Sobol(len(drawn) + len(DRAWN_MECHANISMS) + 1, seed=0).random(
+        DRAWS
+    )
     normal = stats.norm.ppf(np.clip(points, 1e-6, 1 - 1e-6))
-    factors = {
-        drawn_input.key: drawn_input.factors(normal[:, k])
-        for k, drawn_input in enumerate(drawn)
-    }
+    sample = Sample(
+        {
+            drawn_input.key: drawn_input.factors(normal[:, k])
+            for k, drawn_input in enumerate(drawn)
+        },
+        {name: points[:, len(drawn) + k] for k, name in enumerate(DRAWN_MECHANISMS)},
+        normal[:, -1],
+    )
     intervals = {}
-    all_factors = {}
+    draws = {}
     for index, (run, (scenario, value)) in enumerate(runs.items()):
-        errors = {
-            name: np.exp(_errors(laws, name, scenario, points[:, len(keys) + k]))
-            for k, name in enumerate(mechanisms)
-        }
-        spread = laws.chance(mechanism(scenario))
-        # each run has a chance of its own: the same points, in another order
-        permutation = np.random.default_rng(index).permutation(DRAWS)
-        chance = np.exp(spread * normal[permutation, -1])
-        nominal = bounds(scenario)
-        loop = loop_of(scenario)
-        scenario_keys = keys_of(scenario)
-        run_keys = [key for key in keys if key in scenario_keys]
-
-        # (DRAWS,) epochs with the inputs, with the laws' errors, and with both of each draw
-        by_inputs, by_model, by_both = np.empty((3, DRAWS))
-        for k in range(DRAWS):
-            moved = bounds(
-                scale_inputs(scenario, {key: factors[key][k] for key in run_keys})
-            )
-            model = {name: error[k] for name, error in errors.items()}
-            by_inputs[k] = moved.epoch
-            by_model[k] = perturbed_epoch(nominal, model, loop)
-            by_both[k] = perturbed_epoch(moved, model, loop)
-        parts = {
-            "inputs": by_inputs / nominal.epoch,
-            "model": by_model / nominal.epoch,
-            "chance": chance,
-        }
-        all_together = by_both / nominal.epoch * chance
-        low, high = _interval_ends(all_together)
+        draws[run] = draw_run(scenario, sample, index)
+        low, high = _interval_ends(draws[run].together)
         part_ends = {
-            name: _interval_ends(part_factors) for name, part_factors in parts.items()
+            name: _interval_ends(getattr(draws[run], name))
+            for name in ("inputs", "model", "chance")
         }
         intervals[run] = Interval(value, value * low, value * high, part_ends)
-        all_factors[run] = all_together
         progress((index + 1) / len(runs))
-    return UncertainRuns(intervals, all_factors, drawn)
+    return UncertainRuns(intervals, draws, drawn, sample)
+
+
+def draw_run(scenario: Scenario, sample: Sample, index: int) -> RunDraws:
+    """Return the factors on the epoch of a scenario for every draw of a sample.
+
+    Inputs that the scenario does not have are left out. ``index`` is that of the run: it
+    gives the run a chance of its own.
+    """
+    laws = residuals()
+    errors = {
+        name: np.exp(_errors(laws, name, scenario, shares))
+        for name, shares in sample.mechanisms.items()
+    }
+    spread = laws.chance(mechanism(scenario))
+    # each run has a chance of its own: the same points, in another order
+    permutation = np.random.default_rng(index).permutation(DRAWS)
+    chance = np.exp(spread * sample.normal[permutation])
+    nominal = bounds(scenario)
+    loop = loop_of(scenario)
+    scenario_keys = keys_of(scenario)
+    run_keys = [key for key in sample.factors if key in scenario_keys]
+
+    # (DRAWS,) epochs with the inputs, with the laws' errors, and with both of each draw
+    by_inputs, by_model, by_both = np.empty((3, DRAWS))
+    for k in range(DRAWS):
+        moved = bounds(
+            scale_inputs(scenario, {key: sample.factors[key][k] for key in run_keys})
+        )
+        model = {name: error[k] for name, error in errors.items()}
+        by_inputs[k] = moved.epoch
+        by_model[k] = perturbed_epoch(nominal, model, loop)
+        by_both[k] = perturbed_epoch(moved, model, loop)
+    return RunDraws(
+        by_inputs / nominal.epoch,
+        by_model / nominal.epoch,
+        chance,
+        by_both / nominal.epoch * chance,
+        spread,
+    )
 
 
 def _errors(laws: Residuals, name: str, scenario: Scenario, shares: Floats) -> Floats:
@@ -234,7 +275,7 @@ def _interval_ends(factors: Floats) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def _influential_inputs(
+def influential_inputs(
     runs: Mapping[str, tuple[Scenario, float]],
     ranges: Mapping[str, tuple[float, float]],
 ) -> list[Input]:

@@ -5,11 +5,12 @@ The result's texts and figures read only these values (`simshuffle.report.interv
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
 from simshuffle.errors import refuse
+from simshuffle.job.plan.bounds import bounds
 from simshuffle.job.scenario.scenario import Scenario
 from simshuffle.job.uncertainty.inputs import Input, inputs
 from simshuffle.job.uncertainty.interval import (
@@ -22,6 +23,12 @@ from simshuffle.job.uncertainty.interval import (
     mechanism,
     rank_influences,
 )
+from simshuffle.job.uncertainty.measured_facts import (
+    MeasuredPrediction,
+    measured_facts,
+    measured_runs,
+)
+from simshuffle.job.uncertainty.narrowing import NarrowedRuns, narrow_intervals
 from simshuffle.job.uncertainty.residuals import MECHANISMS
 from simshuffle.spec.units import readable
 from simshuffle.study.options import COMMAND_LINE
@@ -113,6 +120,7 @@ def interval_facts(
     runs: Mapping[str, tuple[Scenario, float]],
     ranges: Ranges,
     progress: Callable[[float], None] | None = None,
+    measured: Sequence[MeasuredPrediction] = (),
 ) -> dict[str, Any]:
     """Estimate intervals of runs' epochs, inputs' influence, and how sure orders are.
 
@@ -124,10 +132,12 @@ def interval_facts(
         runs: a scenario and its predicted epoch (s), by name.
         ranges: of inputs by dotted key, lowest and highest (SI units).
         progress: called with the share of the work done, from 0 to 1.
+        measured: runs that were measured, which narrow the intervals.
 
     Returns:
         plain values: 'runs' (all of them) and 'hangs' (the influential inputs of the
-        named ones) by run, and 'odds', a list of pairs.
+        named ones) by run, and 'odds', a list of pairs. With measured runs 'measured'
+        has those of `measured_facts`.
     """
     order = sorted(runs, key=lambda run: runs[run][1])
     named_runs = [*order[: MAX_NAMED - 1], *order[MAX_NAMED - 1 :][-1:]]
@@ -137,11 +147,21 @@ def interval_facts(
         if runs[first][0].world_size == runs[second][0].world_size
     ]
     tell = progress or (lambda share: None)
-    for_runs = DRAWS * len(runs)
+    for_runs = DRAWS * (len(runs) + len(measured))
     for_hangs = FORMS_PER_RANKING * len(named_runs)
     total_forms = for_runs + for_hangs + FORMS_PER_FLIP * len(pairs)
+    share_of_targets = DRAWS * len(runs) / total_forms
     uncertain_runs = estimate_intervals(
-        runs, ranges, lambda share: tell(share * for_runs / total_forms)
+        runs, ranges, lambda share: tell(share * share_of_targets)
+    )
+    uncertain_runs = narrow_intervals(
+        uncertain_runs,
+        {run: scenario for run, (scenario, _) in runs.items()},
+        [prediction.kin() for prediction in measured],
+        ranges,
+        lambda share: tell(
+            share_of_targets + share * (for_runs / total_forms - share_of_targets)
+        ),
     )
     influences = {}
     for run in named_runs:
@@ -158,14 +178,42 @@ def interval_facts(
         },
         "hangs": influences,
         "odds": odds,
+        **(
+            {"measured": measured_facts(measured, uncertain_runs.kin_ends)}
+            if isinstance(uncertain_runs, NarrowedRuns)
+            else {}
+        ),
     }
+
+
+def bound_facts(
+    runs: Mapping[str, Scenario], interval: bool, ranges: Ranges
+) -> dict[str, Any]:
+    """Return the `interval_facts` of runs that are predicted by closed forms alone, their
+    measured runs, too.
+
+    Raises:
+        InputError: as of `ranges_of` and `measured_runs`.
+    """
+    measured = measured_runs(runs)
+    checked = ranges_of(interval or bool(measured), ranges, runs.values(), len(runs))
+    return interval_facts(
+        {run: (scenario, bounds(scenario).epoch) for run, scenario in runs.items()},
+        checked or {},
+        measured=[
+            MeasuredPrediction(single, bounds(single.scenario).epoch)
+            for single in measured
+        ],
+    )
 
 
 def _run_facts(
     uncertain_runs: UncertainRuns, run: str, scenario: Scenario
 ) -> dict[str, Any]:
     """Return the ranks, the epoch, its interval (s) and its law; and the intervals that
-    'inputs', 'model' and 'chance' alone give, as factors on the epoch.
+    'inputs', 'model' and 'chance' alone give, as factors on the epoch. With measured
+    runs there are 'centre', the middle of the interval, and 'before', its ends without
+    these runs (s).
     """
     interval = uncertain_runs.intervals[run]
     parts = {name: list(ends) for name, ends in interval.parts.items()}
@@ -178,6 +226,11 @@ def _run_facts(
         "high": interval.high,
         "law": law,
         **parts,
+        **(
+            {}
+            if interval.centre is None or interval.before is None
+            else {"centre": interval.centre, "before": list(interval.before)}
+        ),
     }
 
 
@@ -199,7 +252,9 @@ def _influence_facts(
             "high": influence.input.high,
             "first": influence.first,
             "total": influence.total,
-            "width": influence.width,
+            "width": uncertain_runs.width_without(run, influence.input.key)
+            if isinstance(uncertain_runs, NarrowedRuns)
+            else influence.width,
             "measured_by": measured_by(influence.input.key),
         }
         for influence in rank_influences(

@@ -100,7 +100,10 @@ def _scaling_section(averages: Means) -> Iterator[Section]:
     )
     rows = intervals.add_interval_ends(rows, averages.ends)
     chart = sweep_chart(
-        rows.assign(measure=WHOLE_EPOCH), axes, samples=samples_of(epochs)
+        rows.assign(measure=WHOLE_EPOCH),
+        axes,
+        samples=samples_of(epochs),
+        num_measured=averages.num_measured,
     )
     yield Section("Scaling", html_figure(chart, "Time per epoch by ranks."))
 
@@ -123,6 +126,7 @@ def _breakdown_section(result: Result, averages: Means) -> Section:
         interval_subject=averages.interval_subject,
         bars=bars,
         interval_ends=averages.ends,
+        num_measured=averages.num_measured,
     )
     left_out = f" {len(bars)} of {num_epochs} epochs are drawn; the table has all."
     body_of_chart = html_figure(

@@ -98,6 +98,7 @@ def average_results(results: Sequence[NamedResult]) -> Means:
         half_widths,
         max(averages.seeds for averages in means_of_results),
         interval_ends_of_results(results),
+        measured_count_of_results(results),
     )
 
 
@@ -112,6 +113,12 @@ def interval_ends_of_results(results: Sequence[NamedResult]) -> Ends:
             if run in runs.new_names:
                 ends_of_runs[runs.new_names[run]] = ends
     return ends_of_runs
+
+
+def measured_count_of_results(results: Sequence[NamedResult]) -> int:
+    """Return the most measured runs that the intervals of a result take in."""
+    stored = (named_result.result.meta.get("intervals") for named_result in results)
+    return max(map(intervals.measured_count, stored), default=0)
 
 
 def last_epochs(results: Sequence[NamedResult]) -> pd.DataFrame:
@@ -175,6 +182,7 @@ def breakdown(results: Sequence[NamedResult]) -> Chart:
         half_intervals=averages.epoch_half,
         interval_subject=averages.interval_subject,
         interval_ends=averages.ends,
+        num_measured=averages.num_measured,
     )
 
 
@@ -241,7 +249,10 @@ def scaling_chart(
     epochs = last_epochs(results)
     is_drawn = name_lines(epochs, across).isin(rows["line"])
     samples = select_measure(epochs[is_drawn], SAMPLES, ["run"])[SAMPLES]
-    return sweep_chart(values, axes, measure, samples=samples, ideal=ideal)
+    count = measured_count_of_results(results)
+    return sweep_chart(
+        values, axes, measure, samples=samples, ideal=ideal, num_measured=count
+    )
 
 
 def scaling_rows(

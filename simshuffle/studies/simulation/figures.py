@@ -70,6 +70,7 @@ def breakdown_chart(
     interval_subject: str = "",
     bars: Sequence[tuple[str, int]] | None = None,
     interval_ends: Ends | None = None,
+    num_measured: int = 0,
 ) -> Chart:
     """Draw the breakdown of epochs of runs: a bar for each run, with its waiting and
     hidden work.
@@ -88,6 +89,7 @@ def breakdown_chart(
         interval_subject: the quantity that the 95 % interval is of.
         bars: runs and their epochs; None for the last epoch of every run.
         interval_ends: ends of the 90 % interval of the last epoch (s), by run.
+        num_measured: measured runs that these intervals take in.
     """
     parts = report.arrange_labels(table, booking)
     parts = parts.assign(run=parts["run"].astype(str), label=parts["label"].astype(str))
@@ -103,7 +105,7 @@ def breakdown_chart(
     return Chart(
         panels,
         _height_inches(panels),
-        _breakdown_looks(interval_subject),
+        _breakdown_looks(interval_subject, num_measured),
         "Seconds of an epoch. Hatched parts are waiting for other ranks, in the colour of what"
         f" these ranks do. {report.legend(table, booking)}",
         shares=True,
@@ -156,7 +158,7 @@ def _draw_panels(rows: pd.DataFrame, pieces: pd.DataFrame) -> list[Panel]:
     return panels
 
 
-def _breakdown_looks(interval_subject: str) -> dict[str, Look]:
+def _breakdown_looks(interval_subject: str, num_measured: int) -> dict[str, Look]:
     """Return the looks of work, waiting, hidden work and intervals, by their keys.
 
     Keys are labels, 'LABEL waits', those of `WAITING` and `HIDDEN_WORK`, 'half' and
@@ -176,7 +178,7 @@ def _breakdown_looks(interval_subject: str) -> dict[str, Look]:
         WHISKER,
         label=textwrap.fill(f"95 % interval of {interval_subject}", NAME_WIDTH + 4),
     )
-    return looks | {"half": interval, "ends": intervals.WHISKER}
+    return looks | {"half": interval, "ends": intervals.whisker(num_measured)}
 
 
 def _height_inches(panels: Sequence[Panel]) -> float:

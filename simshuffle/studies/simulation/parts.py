@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from simshuffle.report import intervals, report
 from simshuffle.report.excerpt import shorten_numbers
@@ -40,7 +40,12 @@ def list_parts(result: Result) -> Iterable[str | Table]:
         booking_of(result.meta),
         is_dlio=is_dlio_workload(result),
     )
-    return [table, *mishaps.list_tables(result), *text.list_cautions(result)]
+    return [
+        table,
+        *list_measured(interval_meta),
+        *mishaps.list_tables(result),
+        *text.list_cautions(result),
+    ]
 
 
 def list_details(result: Result) -> Iterable[str | Table]:
@@ -74,6 +79,7 @@ def export_parts(result: Result) -> Iterable[str | Table]:
     warm = warm_epochs(run_means.epochs, run_means.epoch_half)
     interval_meta = result.meta.get("intervals")
     interval_tables = [] if interval_meta is None else [intervals.table(interval_meta)]
+    interval_tables = [*list_measured(interval_meta), *interval_tables]
     warm_means = replace(run_means, epochs=report.rows_of_last_epoch(run_means.epochs))
     booking = result.meta.get("labels")
     if booking is None:
@@ -101,14 +107,23 @@ def _notes(result: Result) -> list[str]:
     return [*lines, *text.list_notes(result), *text.describe_timeline(timeline)]
 
 
+def list_measured(interval_meta: Mapping[str, Any] | None) -> list[Table]:
+    """Return the table of measured runs beside their predictions; [] without any."""
+    table = None if interval_meta is None else intervals.measured_table(interval_meta)
+    return [] if table is None else [table]
+
+
 def means_of(result: Result) -> Means:
     """Return the means over the seeds of a result, with the ends of its 90 % intervals.
 
     With one seed the means are its own values; without intervals the ends are {}.
     """
     run_means = means_over_seeds(result.tables["epochs"], result.tables["breakdown"])
+    interval_meta = result.meta.get("intervals")
     return replace(
-        run_means, ends=intervals.interval_ends(result.meta.get("intervals"))
+        run_means,
+        ends=intervals.interval_ends(interval_meta),
+        num_measured=intervals.measured_count(interval_meta),
     )
 
 

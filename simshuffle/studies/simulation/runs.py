@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NotRequired
@@ -13,6 +13,7 @@ from simshuffle.errors import InputError
 from simshuffle.job.plan.hidden import PARTIAL, largest_hidden_fraction
 from simshuffle.job.plan.jobs import isolate_job, place_jobs
 from simshuffle.job.plan.warming import warming_sentence
+from simshuffle.job.scenario.measured import MeasuredScenario
 from simshuffle.job.scenario.scenario import Scenario
 from simshuffle.job.sim.cell import RunCell
 from simshuffle.job.sim.jobs_cell import JobsCell, of_job
@@ -88,6 +89,8 @@ class SimulatedRuns:
     seeds: int = 1  # seeds of each run
     # lowest and highest value of inputs (SI units), by dotted key; None without intervals
     ranges: Mapping[str, tuple[float, float]] | None = None
+    # runs that were measured, which are predicted, too
+    measured: Sequence[MeasuredScenario] = ()
     # scenarios with jobs, by the name of their cell
     machines: Mapping[str, Scenario] = field(default_factory=dict)
     # name of the cell and of the job, by the name of each run that is a job

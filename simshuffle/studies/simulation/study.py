@@ -15,9 +15,10 @@ import pandas as pd
 from simshuffle.errors import Problem, refuse
 from simshuffle.job.plan.faults import check_run
 from simshuffle.job.plan.findings import batch_sizes, warn_of_partial_batches
-from simshuffle.job.scenario.options import scenarios_of
+from simshuffle.job.scenario.options import scenarios_of, with_measured
 from simshuffle.job.scenario.scenario import Scenario, all_runs, serialise_scenarios
 from simshuffle.job.sim.cell import TABLES, concatenate_rows, table_of_run
+from simshuffle.job.uncertainty.measured_facts import measured_runs
 from simshuffle.job.uncertainty.report import (
     interval_facts,
     interval_request,
@@ -33,6 +34,7 @@ from simshuffle.report.timeline import Timeline
 from simshuffle.studies.simulation import mishaps
 from simshuffle.studies.simulation.figures import breakdown_chart
 from simshuffle.studies.simulation.jobs import JOBS, jobs_table, jobs_verdict, list_jobs
+from simshuffle.studies.simulation.measured import measured_cells, predict_measured
 from simshuffle.studies.simulation.parts import (
     booking_of,
     export_parts,
@@ -98,6 +100,7 @@ def request(options: RunOptions) -> tuple[Study[SimulatedRuns], Request[Simulate
             option does not go with jobs.
     """
     scenarios = scenarios_of(options.scenario, options.set)
+    scenarios = with_measured(scenarios, options.measured)
     seeds = options.seeds
     runs, divided_runs = divide_jobs(all_runs(scenarios))
     if divided_runs.jobs:
@@ -108,7 +111,9 @@ def request(options: RunOptions) -> tuple[Study[SimulatedRuns], Request[Simulate
     for scenario in runs.values():
         check_run(scenario)
     warn_of_partial_batches({name: batch_sizes(run) for name, run in runs.items()})
-    ranges = ranges_of(options.interval, options.ranges, runs.values(), len(runs))
+    measured = measured_runs(runs)
+    interval = options.interval or bool(measured)
+    ranges = ranges_of(interval, options.ranges, runs.values(), len(runs))
     num_rows = seeds * sum(map(_estimate_rows, runs.values()))
     timeline = options.timeline or ("full" if num_rows <= MAX_FULL_ROWS else "ranks")
     if timeline not in get_args(KeptRanks):
@@ -122,7 +127,11 @@ def request(options: RunOptions) -> tuple[Study[SimulatedRuns], Request[Simulate
     stored_meta |= interval_request(ranges)
     scenario_text, files = serialise_scenarios(scenarios)
     simulated_runs = replace(
-        divided_runs, timeline=timeline, seeds=seeds, ranges=ranges
+        divided_runs,
+        timeline=timeline,
+        seeds=seeds,
+        ranges=ranges,
+        measured=measured,
     )
     documents = {"scenario.yaml": scenario_text}
     study = OF_JOBS if divided_runs.jobs else STUDY if seeds == 1 else OVER_SEEDS
@@ -140,6 +149,7 @@ def _check_jobs(options: RunOptions) -> None:
     requested = {
         "--seeds": options.seeds > 1,
         "--interval": options.interval or bool(options.ranges),
+        "--measured": options.measured is not None,
     }
     for option, is_requested in requested.items():
         if is_requested:
@@ -161,9 +171,10 @@ def _estimate_rows(scenario: Scenario) -> int:
 
 def _cells(runs: SimulatedRuns, outcomes: Outcomes) -> dict[str, Cell]:
     """Return the cell of each run and seed, by its name; jobs that run together share
-    one.
+    one. Measured runs have cells, too.
     """
-    return {name: runs.cell_of(name, run, seed) for name, run, seed in runs.cells()}
+    cells = {name: runs.cell_of(name, run, seed) for name, run, seed in runs.cells()}
+    return {**cells, **measured_cells(runs.measured)}
 
 
 def _collect(runs: SimulatedRuns, outcomes: Outcomes) -> Tables:
@@ -232,7 +243,12 @@ def _collect_facts(
     }
     return {
         **facts,
-        "intervals": interval_facts(predicted, runs.ranges, share_teller("intervals")),
+        "intervals": interval_facts(
+            predicted,
+            runs.ranges,
+            share_teller("intervals"),
+            predict_measured(runs.measured, outcomes),
+        ),
     }
 
 
@@ -246,6 +262,7 @@ def _figures(result: Result) -> dict[str, Chart]:
         half_intervals=run_means.epoch_half,
         interval_subject=run_means.interval_subject,
         interval_ends=run_means.ends,
+        num_measured=run_means.num_measured,
     )
     return {"breakdown": chart}
 

@@ -5,7 +5,6 @@ seeds.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NotRequired
 
@@ -15,9 +14,13 @@ from typing_extensions import TypedDict
 from simshuffle.errors import InputError, Problem
 from simshuffle.job.plan.faults import check_run
 from simshuffle.job.plan.findings import batch_sizes, warn_of_partial_batches
-from simshuffle.job.scenario.options import scenario_of
+from simshuffle.job.scenario.options import scenario_of, with_measured
 from simshuffle.job.scenario.reading import locate_exchange
-from simshuffle.job.scenario.scenario import MOST_TRIED, Scenario, serialise_scenarios
+from simshuffle.job.scenario.scenario import (
+    MOST_TRIED,
+    Scenario,
+    serialise_scenarios,
+)
 from simshuffle.job.sim.cell import RunCell, concatenate_rows
 from simshuffle.job.uncertainty.report import (
     interval_facts,
@@ -35,11 +38,18 @@ from simshuffle.spec.overrides import (
     short_text,
     sort_outermost_first,
 )
+from simshuffle.studies.simulation.measured import (
+    match_sweep,
+    measured_cells,
+    predict_measured,
+)
 from simshuffle.studies.simulation.sweep_axes import (
+    SweepRequest,
     axis_names,
     check_label,
     check_names,
     is_number,
+    without_seed,
 )
 from simshuffle.studies.simulation.sweep_figures import sweep_chart
 from simshuffle.studies.simulation.sweep_text import (
@@ -80,23 +90,6 @@ from simshuffle.study.study import (
 EXCHANGE = "workload.exchange"
 
 
-@dataclass(frozen=True)
-class SweepRequest:
-    """The request of a sweep: a scenario, the combinations of its swept values, and
-    their axes.
-    """
-
-    base: Scenario  # scenario without sweep of its own
-    # values by dotted key, the seed always among them
-    combinations: Sequence[Mapping[str, Any]]
-    axes: Mapping[str, str]  # names of the axes' columns by key; without the seed
-    # columns of ``axes`` that hold numbers; the others hold texts
-    numbers: frozenset[str]
-    label: str  # label of a combination, with columns in braces; '' for the name that runs have
-    # lowest and highest value of inputs (SI units), by dotted key; None without intervals
-    ranges: Mapping[str, tuple[float, float]] | None = None
-
-
 def request(options: SweepOptions) -> Request[SweepRequest]:
     """Return the request of a sweep.
 
@@ -109,7 +102,7 @@ def request(options: SweepOptions) -> Request[SweepRequest]:
     """
     if problems := find_measure_problems(options.measure):
         raise InputError(problems, COMMAND_LINE)
-    scenario = _read_base(options)
+    (scenario,) = with_measured([_read_base(options)], options.measured)
     over = options.over
     own_axes = {
         key: values for key, values in scenario.sweep.items() if key not in over
@@ -131,11 +124,14 @@ def request(options: SweepOptions) -> Request[SweepRequest]:
     numbers = frozenset(
         name for key, name in names.items() if all(map(is_number, axes[key]))
     )
-    run_names = {
-        combination_name(_without_seed_value(values)) for values in combinations
-    }
-    ranges = ranges_of(options.interval, options.ranges, [base], len(run_names))
-    sweep = SweepRequest(base, combinations, names, numbers, options.label, ranges)
+    run_values = [without_seed(values) for values in combinations]
+    run_names = set(map(combination_name, run_values))
+    measured = match_sweep(base, run_values)
+    interval = options.interval or bool(measured)
+    ranges = ranges_of(interval, options.ranges, [base], len(run_names))
+    sweep = SweepRequest(
+        base, combinations, names, numbers, options.label, ranges, measured
+    )
     document, files = serialise_scenarios([scenario.model_copy(update={"sweep": axes})])
     axis_rows = [
         {"name": name, "key": key, "numbers": name in numbers}
@@ -206,7 +202,7 @@ def _cells(sweep: SweepRequest, outcomes: Outcomes) -> dict[str, Cell]:
     warn_of_partial_batches(
         {name: batch_sizes(cell.document) for name, cell in cells.items()}
     )
-    return {**cells}
+    return {**cells, **measured_cells(sweep.measured)}
 
 
 def _values_by_key(sweep: SweepRequest) -> dict[str, list[Any]]:
@@ -305,7 +301,11 @@ def _collect(sweep: SweepRequest, outcomes: Outcomes) -> Tables:
     It has a row for each combination and epoch; combinations that were lost have none.
     """
     combinations = {combination_name(values): values for values in sweep.combinations}
-    finished = {name: outcome for name, outcome in outcomes.items() if not outcome.lost}
+    finished = {
+        name: outcome
+        for name, outcome in outcomes.items()
+        if name in combinations and not outcome.lost
+    }
     epochs, breakdown = (
         concatenate_rows(
             [({"run": name}, outcome) for name, outcome in finished.items()], table
@@ -351,11 +351,6 @@ def _leading_values(
     }
 
 
-def _without_seed_value(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of a combination other than the seed."""
-    return {key: value for key, value in values.items() if key != "seed"}
-
-
 def _collect_facts(
     sweep: SweepRequest, outcomes: Outcomes, tables: Tables
 ) -> dict[str, Any]:
@@ -374,10 +369,15 @@ def _collect_facts(
         outcome = outcomes[combination_name(values)]
         label = "" if outcome.lost else _leading_values(sweep, values, outcome)["label"]
         if label and label not in predicted:
-            scenario = sweep.base.with_values(_without_seed_value(values))
+            scenario = sweep.base.with_values(without_seed(values))
             predicted[label] = scenario, float(seconds[label])
     return {
-        "intervals": interval_facts(predicted, sweep.ranges, share_teller("intervals"))
+        "intervals": interval_facts(
+            predicted,
+            sweep.ranges,
+            share_teller("intervals"),
+            predict_measured(sweep.measured, outcomes),
+        )
     }
 
 
@@ -403,7 +403,11 @@ def _figures(result: Result) -> dict[str, Chart]:
         rows = intervals.add_interval_ends(
             rows[rows["measure"] == measure], ends, "label"
         )
-    return {"sweep": sweep_chart(rows, result.meta["axes"], measure, samples=samples)}
+    count = intervals.measured_count(result.meta.get("intervals"))
+    axes = result.meta["axes"]
+    return {
+        "sweep": sweep_chart(rows, axes, measure, samples=samples, num_measured=count)
+    }
 
 
 def _compared_tables(result: Result) -> Tables:

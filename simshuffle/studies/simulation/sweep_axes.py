@@ -3,13 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from simshuffle.errors import InputError, Problem, refuse
+from simshuffle.job.scenario.measured import MeasuredScenario
+from simshuffle.job.scenario.scenario import Scenario
 from simshuffle.spec.overrides import (
     combination_name,
 )
 from simshuffle.study.options import COMMAND_LINE
+
+
+@dataclass(frozen=True)
+class SweepRequest:
+    """The request of a sweep: a scenario, the combinations of its swept values, and
+    their axes.
+    """
+
+    base: Scenario  # scenario without sweep of its own
+    # values by dotted key, the seed always among them
+    combinations: Sequence[Mapping[str, Any]]
+    axes: Mapping[str, str]  # names of the axes' columns by key; without the seed
+    # columns of ``axes`` that hold numbers; the others hold texts
+    numbers: frozenset[str]
+    label: str  # label of a combination, with columns in braces; '' for the name that runs have
+    # lowest and highest value of inputs (SI units), by dotted key; None without intervals
+    ranges: Mapping[str, tuple[float, float]] | None = None
+    # runs that were measured, which are predicted, too
+    measured: Sequence[MeasuredScenario] = ()
 
 
 def is_number(value: object) -> bool:
@@ -63,3 +85,8 @@ def check_label(label: str, columns: set[str]) -> None:
         refuse(
             "--label", rule, repr(label), "For example 'M={world_size}'.", COMMAND_LINE
         )
+
+
+def without_seed(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of a combination other than the seed."""
+    return {key: value for key, value in values.items() if key != "seed"}

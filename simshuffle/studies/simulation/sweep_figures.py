@@ -24,8 +24,7 @@ from simshuffle.report.chart import (
     log_axis,
     spaced_ticks,
 )
-from simshuffle.report.intervals import HIGH, LOW
-from simshuffle.report.intervals import WHISKER as OF_90
+from simshuffle.report.intervals import HIGH, LOW, whisker
 from simshuffle.report.names import without_schedule
 from simshuffle.report.report import rows_of_last_epoch
 from simshuffle.report.style import BRIGHT
@@ -61,6 +60,7 @@ def sweep_chart(
     *,
     samples: Iterable[float] = (),
     ideal: bool = False,
+    num_measured: int = 0,
 ) -> Chart:
     """Draw a measure of the last epoch over one axis of a sweep, a line for each
     combination of the others.
@@ -76,6 +76,7 @@ def sweep_chart(
         samples: samples of an epoch of each run, as far as known, for a note.
         ideal: true for a dotted line from the first point of each line, which halves
             the time with twice the value; both axes are logarithmic then.
+        num_measured: measured runs that the 90 % intervals take in.
     """
     table = _rows_of_last_epochs(summary, axes, measure)
     across = _choose_across(table, axes)
@@ -93,7 +94,7 @@ def sweep_chart(
     y = _value_axis(rows, measure_name(measure), ideal)
     touching = _touching_shares(rows, y)
     looks = _line_looks(list(displayed_lines), touching)
-    whiskers, whisker_looks = _whiskers(rows, looks)
+    whiskers, whisker_looks = _whiskers(rows, looks, num_measured)
     points = [
         *whiskers,
         Mark("interval", rows[rows["low"].notna()], y="low", y2="high"),
@@ -159,25 +160,26 @@ def _line_looks(
 
 
 def _whiskers(
-    rows: pd.DataFrame, looks: dict[str, Look]
+    rows: pd.DataFrame, looks: dict[str, Look], num_measured: int
 ) -> tuple[list[Mark], dict[str, Look]]:
     """Return the marks and looks of the 90 % intervals, in the colours of their lines;
     none without intervals.
     """
+    of_90 = whisker(num_measured)
     rows_with_interval = rows[rows[HIGH].notna()]
     if rows_with_interval.empty:
         return [], {}
     line_looks = {
-        name + OF_90.label: replace(OF_90, label="", colour=look.colour, alpha=0.6)
+        name + of_90.label: replace(of_90, label="", colour=look.colour, alpha=0.6)
         for name, look in looks.items()
     }
-    look = rows_with_interval["look"] + OF_90.label
+    look = rows_with_interval["look"] + of_90.label
     interval_mark = Mark(
         "interval", rows_with_interval.assign(look=look), y=LOW, y2=HIGH
     )
-    return [interval_mark, key(OF_90.label, "interval")], {
+    return [interval_mark, key(of_90.label, "interval")], {
         **line_looks,
-        OF_90.label: OF_90,
+        of_90.label: of_90,
     }
 
 

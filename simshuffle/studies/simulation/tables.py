@@ -346,6 +346,7 @@ class Means:
     seeds: int = 1  # number of seeds
     # ends of the 90 % interval of the last epoch (s), by run; of inputs, model and chance
     ends: Ends = field(default_factory=dict)
+    num_measured: int = 0  # measured runs that these intervals take in
 
     @property
     def epoch_half(self) -> pd.Series[float] | None:

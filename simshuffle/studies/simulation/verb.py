@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from simshuffle.job.scenario.options import (
     Interval,
+    Measured,
     Over,
     Ranges,
     ScenarioName,
@@ -50,6 +51,7 @@ class RunOptions(CellOptions):
     ] = None
     interval: Interval = False
     ranges: Ranges = field(default_factory=dict)
+    measured: Measured = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,6 +85,7 @@ class SweepOptions(CellOptions):
     ] = "epoch_s"
     interval: Interval = False
     ranges: Ranges = field(default_factory=dict)
+    measured: Measured = None
     set: Set = field(default_factory=dict)
 
 

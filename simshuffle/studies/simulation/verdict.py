@@ -128,6 +128,7 @@ def suggest_next_steps(
     they are open: seeds with one seed, accuracy if a run exchanges a fraction below 1.
     """
     if interval_meta is not None:
+        yield from intervals.describe_measured(interval_meta)
         yield from intervals.measure_next(interval_meta)
         return
     is_unanswered = {

@@ -135,6 +135,11 @@ def _build_table(
     columns = {
         "epoch": [format_epoch(row) for row in displayed_rows.to_dict("records")]
     }
+    if intervals.measured_count(interval_meta):
+        columns[intervals.WITH_MEASURED] = [
+            intervals.centre_of(interval_meta or {}, str(run))
+            for run in displayed_rows["run"]
+        ]
     if interval_meta is not None:
         columns["90 %"] = [
             intervals.range_of(interval_meta, str(run)) for run in displayed_rows["run"]
