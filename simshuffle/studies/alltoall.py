@@ -1,7 +1,8 @@
 """Timing of an all-to-all that has a machine to itself, by the bytes of each pair of
 ranks, as osu_alltoall measures and prints it.
 
-A table also has the time of the messages alone, and of the links alone.
+Steps go through the fluid network. A table also has two bounds: the time of the messages
+alone, and that of the busiest link.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from simshuffle.study.options import COMMAND_LINE
 
 SIZES = tuple(2.0**k for k in range(21))
 """Default bytes of a pair of ranks: 1 B to 1 MiB, those of osu_alltoall."""
+TIMES = ("seconds", "sampling", "host", "links")
+"""Columns of the times of a row, s."""
 
 
 @dataclass(frozen=True)
@@ -33,8 +36,9 @@ class AlltoallTable:
     """Durations of all-to-alls, by algorithm and size.
 
     ``rows`` have algorithm, nbytes (that each rank sends to each other), and s until
-    the slowest rank has ended: seconds (in full), host (if links carry everything in no
-    time), and links (if messages cost nothing).
+    the slowest rank has ended: seconds (in full), sampling (two standard errors of it,
+    where some steps stand for all), host (if links carry everything in no time), and
+    links (what the busiest link needs for its bytes).
     """
 
     name: str  # name of the scenario or machine
@@ -60,13 +64,16 @@ class AlltoallTable:
 
     def table(self) -> Table:
         """Return the rows as a table of the terminal, for export; times are in us."""
-        headings = ["size (B)", "time (us)", "messages alone (us)", "links alone (us)"]
+        headings = [
+            *("size (B)", "time (us)", "sampling, 2 s.e. (us)"),
+            *("messages alone (us)", "busiest link (us)"),
+        ]
         title = f"All-to-all on {self.name}, {self.ranks} ranks on {self.hosts} hosts"
         rows = (
             [
                 row["algorithm"],
                 f"{row['nbytes']:.0f}",
-                *(f"{row[name] * 1e6:.2f}" for name in ("seconds", "host", "links")),
+                *(f"{row[name] * 1e6:.2f}" for name in TIMES),
             ]
             for row in self.rows
         )

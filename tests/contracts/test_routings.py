@@ -44,6 +44,7 @@ from simshuffle.fabric.routing.router import (
     link_loads,
     uniform_loads,
 )
+from simshuffle.fabric.topology import DragonflyPlus
 from simshuffle.fabric.topology.cabling import Cabling, SwitchGraph
 from simshuffle.fabric.topology.graph import (
     add_host,
@@ -602,29 +603,44 @@ def test_valiant_spreads_what_minimal_puts_on_one_link():
     assert load.max() < some.max() < 150
 
 
-@pytest.mark.parametrize("arity", [2, 3, 4, 6])
-def test_adaptive_shares_the_links_up_of_a_leaf_switch_evenly(arity):
-    """On a full tree of two levels, whatever is sent: each message takes the link up that was given
-    the fewest, so that those of a leaf switch differ by at most one. A permutation has one message
-    or none on each; down a link it has at most one from each leaf switch, ``arity`` in all, which a
-    permutation reaches whose first messages all go to one leaf switch."""
+@pytest.mark.parametrize("arity", [2, 3, 4, 6, 18])
+def test_adaptive_puts_at_most_two_messages_of_a_permutation_on_a_link(arity):
+    """On a full tree of two levels, in any order. Of the ``arity`` spine switches between two leaf
+    switches, the links up carry at most arity - 1 messages of other hosts in all, and the links
+    down as many: 2 arity - 2 over arity ways. So the least loaded way carries at most one, and its
+    links at most two with the new message. (By the links up alone, one down would carry up to
+    arity.)"""
     graph = fat_tree(2, arity).graph()
     fabric = Fabric(graph)
     rng = np.random.default_rng(5)
     hosts = np.arange(arity**2, dtype=np.int32)
     for _ in range(30):
         net = Net(graph, Adaptive().router(fabric, 0))
-        up, down = net.of_tier("leaf>spine"), net.of_tier("spine>leaf")
-        load = net.load(hosts, rng.permutation(hosts))
-        assert load[up].max() <= 1 and load[down].max() <= arity
-    transposed = hosts.reshape(arity, arity).T.ravel()
-    net = Net(graph, Adaptive().router(fabric, 0))
-    assert net.load(hosts, transposed)[down].max() == arity - 1
-    net = Net(graph, Adaptive().router(fabric, 0))
-    src, dst = net.pairs()
-    order = rng.permutation(len(src))
-    load = net.load(src[order], dst[order])[up].reshape(arity, arity)
-    assert (np.ptp(load, axis=1) <= 1).all()
+        assert net.load(hosts, rng.permutation(hosts)).max() <= 2
+
+
+@pytest.mark.parametrize("hosts_per_switch", [1, 2, 3])
+def test_adaptive_uses_all_links_between_two_groups(hosts_per_switch):
+    """Six leaf and six spine switches a group; a spine switch has one link to each other group. All
+    hosts of a group send to another: each of the six links gets hosts_per_switch messages, and each
+    link up or down one at most. (If each leaf switch looked at its own links alone, the first spine
+    switches would get them all.)"""
+    graph = DragonflyPlus(
+        kind="dragonfly_plus",
+        link_bandwidth="1 GB/s",
+        groups=3,
+        leaf_switches=6,
+        spine_switches=6,
+        hosts_per_switch=hosts_per_switch,
+        global_links_per_switch=2,
+    ).graph()
+    net = Net(graph, Adaptive().router(Fabric(graph), 0))
+    per_group = 6 * hosts_per_switch
+    first = net.ports[:per_group]
+    load = net.load(first, net.ports[per_group : 2 * per_group])
+    between_groups = load[net.of_tier("spine>spine")]
+    assert sorted(between_groups[between_groups > 0]) == [hosts_per_switch] * 6
+    assert load.max() == max(hosts_per_switch, 1)
 
 
 @pytest.mark.parametrize("arity", [2, 3, 4, 6])

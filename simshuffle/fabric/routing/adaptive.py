@@ -108,6 +108,7 @@ class _AdaptiveRouter(Router):
             arcs=fabric.goal_arcs,
             entered_switch=fabric.entered_switch,
             load=self._load,
+            walk=np.empty((4, least_loaded.LOOK_AHEAD + 1), np.int64),
         )
         scratch = np.empty(routes.shape[1], np.int32)
         lost = least_loaded.route_by_load(messages, network, scratch, routes)

@@ -6,7 +6,12 @@ from typing import NamedTuple
 
 from simshuffle.fabric.routing.fabric import GoalArcs
 from simshuffle.spec.arrays import Ints32, Ints64
-from simshuffle.spec.compiling import compiled, entry
+from simshuffle.spec.compiling import compiled, entry, int64
+
+LOOK_AHEAD = 4
+"""Links of a way that are compared as a whole: all between switches in a tree of three
+levels, and in a dragonfly. In a torus the number of shortest ways grows too fast.
+"""
 
 
 class PortMessages(NamedTuple):
@@ -30,14 +35,17 @@ class LoadedLinks(NamedTuple):
     arcs: GoalArcs  # the arcs that lead nearer to each goal
     entered_switch: Ints32
     load: Ints64  # (links,) messages on each link; raised by each route
+    # (4, LOOK_AHEAD + 1) scratch, overwritten. At each depth of a walk: the switch, the next arc to
+    # try, the load of the links so far, and the link that is tried
+    walk: Ints64
 
 
 @entry
 def route_by_load(
     messages: PortMessages, network: LoadedLinks, detour_route: Ints32, out: Ints32
 ) -> int:
-    """Find the routes of messages one after the other, over the links with the lowest
-    load at every switch; of equally loaded links the first one.
+    """Find the routes of messages one after the other, each over the links that carry
+    the fewest messages in all (`_extend_route`).
 
     A message with a detour takes it only if (highest load x number of links between
     switches) is lower on the detour than straight.
@@ -98,8 +106,11 @@ def route_by_load(
 def _extend_route(
     route: Ints32, length: int, start: int, goal: int, network: LoadedLinks
 ) -> int:
-    """Extend a route from switch ``start`` to a goal over the least loaded links;
-    return its new length, or -1 if no route leads there.
+    """Extend a route from switch ``start`` to a goal by the shortest way whose links
+    carry the fewest messages in all; return its new length, or -1 if no route leads
+    there.
+
+    Of a way with more than `LOOK_AHEAD` links, the next so many decide on the next one.
 
     Args:
         route: links so far; the next ones are written to it.
@@ -108,28 +119,77 @@ def _extend_route(
         goal: index in ``network.goals`` of the switch to reach.
         network: the links and their load, which is only read.
     """
-    goals = network.goals
+    goal_switch = network.goals[goal]
+    switch = start
+    while switch != goal_switch:
+        depth = _find_least_loaded(route, length, switch, goal, network)
+        if depth < 0:
+            return -1
+        switch = network.entered_switch[route[length + depth - 1]]
+        if switch != goal_switch:
+            switch = network.entered_switch[route[length]]
+            depth = 1
+        length += depth
+    return length
+
+
+@compiled
+def _find_least_loaded(
+    route: Ints32, length: int, start: int, goal: int, network: LoadedLinks
+) -> int:
+    """Write the least loaded way from switch ``start`` to a goal, or its first
+    `LOOK_AHEAD` links, to ``route``; return how many links it has, or -1 if there is
+    none. Arguments are as in `_extend_route`; the goal is not ``start``.
+
+    All shortest ways are walked, depth first; a way is given up when its load reaches
+    that of the best. Of equally loaded ways the first one is taken.
+    """
     arcs = network.arcs
     load = network.load
-    switch = start
-    while switch != goals[goal]:
-        best_link = -1
-        steps = arcs.remaining_steps[goal, switch]
-        for arc in range(arcs.first_arc[switch], arcs.first_arc[switch + 1]):
-            dst = arcs.arc_dst[arc]
-            if arcs.remaining_steps[goal, dst] != steps - arcs.arc_cost[arc]:
-                continue
-            if not arcs.is_transit[dst] and dst != goals[goal]:
-                continue
-            for k in range(arcs.first_link[arc], arcs.end_link[arc]):
-                if best_link < 0 or load[arcs.links[k]] < load[best_link]:
-                    best_link = arcs.links[k]
-        if best_link < 0:
-            return -1
-        route[length] = best_link
-        length += 1
-        switch = network.entered_switch[best_link]
-    return length
+    goal_switch = network.goals[goal]
+    switches = network.walk[0]
+    next_arc = network.walk[1]
+    load_so_far = network.walk[2]
+    links = network.walk[3]
+    best_depth = -1
+    best_load = int64(0)
+    depth = 0
+    switches[0] = start
+    load_so_far[0] = 0
+    next_arc[0] = arcs.first_arc[start]
+    while depth >= 0:
+        switch = switches[depth]
+        if switch == goal_switch or depth == LOOK_AHEAD:
+            best_depth = depth
+            best_load = load_so_far[depth]
+            for k in range(depth):
+                route[length + k] = links[k]
+            depth -= 1
+            continue
+        arc = next_arc[depth]
+        if arc == arcs.first_arc[switch + 1]:
+            depth -= 1
+            continue
+        next_arc[depth] += 1
+        dst = arcs.arc_dst[arc]
+        steps = arcs.remaining_steps[goal, switch] - arcs.arc_cost[arc]
+        if arcs.remaining_steps[goal, dst] != steps:
+            continue
+        if not arcs.is_transit[dst] and dst != goal_switch:
+            continue
+        link = arcs.links[arcs.first_link[arc]]
+        for k in range(arcs.first_link[arc] + 1, arcs.end_link[arc]):
+            if load[arcs.links[k]] < load[link]:
+                link = arcs.links[k]
+        total_load = load_so_far[depth] + load[link]
+        if best_depth >= 0 and total_load >= best_load:
+            continue
+        links[depth] = link
+        depth += 1
+        switches[depth] = dst
+        next_arc[depth] = arcs.first_arc[dst]
+        load_so_far[depth] = total_load
+    return best_depth
 
 
 @compiled

@@ -1,16 +1,18 @@
 """Time an all-to-all that has the machine to itself: every rank sends ``n`` bytes to
-every other.
+every other. Steps go through the network of a run, as transfers that wait for one
+another.
 
 A message costs its host what LogGP says (Alexandrov, Ionescu, Schauser and Scheiman,
 SPAA 1995): o + n/c up to the size from which the HCA reads the buffer in place. From a
 second size on, the receiver must ask for the message first, which takes two more trips
-and one more overhead (`MessagePassing`). The network takes as long as its busiest link
-is loaded. The algorithms are those of Open MPI (coll_base_alltoall.c):
+and one more overhead (`MessagePassing`). The algorithms are those of Open MPI
+(coll_base_alltoall.c):
 
 - ``linear``: a rank posts all M - 1 messages at once, each to another rank first. ``linear_sync``
   limits the messages under way, which costs nothing here. Eager messages travel while the host
   posts others, so the slower of both counts; requested messages travel when all are posted, so
-  both count.
+  both count. The network takes as long as its busiest link is loaded, which is what it takes
+  where all messages begin together.
 - ``pairwise``: M - 1 steps of one message each; a rank begins a step when it has sent and received
   the message of the step before. There is no barrier, so a late rank delays its partners only.
 - ``bruck``: ceil(log2 M) such steps. Step k goes to the rank 2^k further, with the blocks of all
@@ -22,12 +24,16 @@ is loaded. The algorithms are those of Open MPI (coll_base_alltoall.c):
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, get_args
 
 import numpy as np
 
+from simshuffle.fabric.network import Fluid, Network
+from simshuffle.fabric.network.batch import TransferBatch, tasks
 from simshuffle.job.plan.resources import Resources
 from simshuffle.job.scenario.host_work import LARGE, SMALL
 from simshuffle.spec.arrays import Floats, Ints, Ints32
@@ -40,22 +46,33 @@ FRESH = 32 * 2**20
 """Bytes from which on a buffer has fresh pages every time it is allocated: the largest
 threshold that glibc grows to (mallopt(3), M_MMAP_THRESHOLD).
 """
+OWN_CACHE, IN_CACHE = 2**20, 22e9
+"""Bytes of a buffer that a core's own cache holds, and bytes/s of copies within that
+cache: blocks of 4 KiB to 256 KiB took 21 to 28 GB/s on one core of an AMD EPYC.
+"""
 MAX_SHIFTS = 1024
-"""Largest number of distances between sender and receiver that are computed; in an
-all-to-all of more ranks, so many evenly spread ones stand for all.
+"""Largest number of distances between sender and receiver whose loads are counted; in
+an all-to-all of more ranks, so many evenly spread ones stand for all.
+"""
+MAX_MESSAGES = 2**17
+"""Largest number of messages whose steps are simulated: in a longer all-to-all, the
+steps of evenly spread distances stand for all.
 """
 
 
 @dataclass(frozen=True)
 class AlltoallTimes:
-    """Seconds of an all-to-all in full, without the network, and without the hosts;
-    each until the slowest rank has ended.
+    """Seconds of an all-to-all in full, and two lower bounds: without the network, and
+    without the hosts; each until the slowest rank has ended.
 
-    ``host`` is the time if links carry everything in no time; ``links`` is the time if
-    messages cost the hosts and the trip nothing. They do not add up to ``seconds``.
+    ``host`` is the time if links carry everything in no time; ``links`` is the time
+    that the busiest link needs for its bytes. They do not add up to ``seconds``.
+    ``sampling`` is two standard errors (s) of ``seconds`` where some steps stand for
+    all, else 0.
     """
 
     seconds: float
+    sampling: float
     host: float
     links: float
 
@@ -65,22 +82,35 @@ class _Shift:
     """A shift of an all-to-all: every rank sends to the rank ``distance`` further."""
 
     distance: int
+    routes: Ints32  # (M, hops) links of each sender's message, padded with -1
     latency: Floats  # (M,) s of each sender's message on its way
-    per_byte: (
-        Floats  # (M,) s/B, if all of the shift travel at once and share links equally
-    )
+
+
+@dataclass(frozen=True)
+class _Step:
+    """A step of an all-to-all: a shift with messages of ``nbytes`` bytes, after which
+    each rank copies for ``copying`` s.
+    """
+
+    shift: _Shift
+    nbytes: float
+    copying: float = 0.0
 
 
 class Alltoalls:
     """The all-to-alls among all M ranks of a machine that does nothing else.
 
-    The costs of each distance between sender and receiver are found once and kept. A
-    router that remembers counts the messages of each distance as sent; `at_once` asks
-    it again.
+    The routes of each distance between sender and receiver are found once and kept. A
+    router that remembers counts them as sent.
+
+    Args:
+        resources: the ranks, and the links between them.
+        network: the model that carries steps.
     """
 
-    def __init__(self, resources: Resources) -> None:
+    def __init__(self, resources: Resources, network: Network | None = None) -> None:
         self._resources = resources
+        self._network: Network = network or Fluid()
         self._passing = resources.cluster.message_passing
         self._ranks: Ints = np.arange(resources.world_size)
         self._shifts: dict[int, _Shift] = {}
@@ -102,18 +132,15 @@ class Alltoalls:
     def parts(self, algorithm: Algorithm, nbytes: float) -> AlltoallTimes:
         """Time an all-to-all of ``nbytes`` bytes a pair; 0 s for one rank.
 
-        'linear_sync' takes as long as 'linear'. Of more than `MAX_SHIFTS` distances, a
-        sample stands for all with 'linear' and 'pairwise'.
+        'linear_sync' takes as long as 'linear'. Of more steps than `MAX_MESSAGES`
+        messages have, a sample stands for all with 'pairwise'.
         """
         if self.world_size < 2:
-            return AlltoallTimes(0.0, 0.0, 0.0)
+            return AlltoallTimes(0.0, 0.0, 0.0, 0.0)
         resolved = self.resolve_algorithm(algorithm, nbytes)
-        if resolved not in ("pairwise", "bruck"):
-            return self._linear(nbytes)
-        law = self._pairwise if resolved == "pairwise" else self._bruck
-        return AlltoallTimes(
-            law(nbytes, 1.0, 1.0), law(nbytes, 1.0, 0.0), law(nbytes, 0.0, 1.0)
-        )
+        if resolved == "pairwise":
+            return self._time_pairwise(nbytes)
+        return self._time_bruck(nbytes) if resolved == "bruck" else self._linear(nbytes)
 
     def seconds(self, algorithm: Algorithm, nbytes: float) -> float:
         """Return the seconds until the slowest rank has ended an all-to-all of
@@ -132,84 +159,133 @@ class Alltoalls:
             )
             for carried in (links, 0.0)
         )
-        return AlltoallTimes(seconds, host_seconds, links)
+        return AlltoallTimes(seconds, 0.0, host_seconds, links)
 
-    def _pairwise(self, nbytes: float, host: float, wire: float) -> float:
-        """Return the seconds until the slowest rank has ended M - 1 steps of one message
-        each. Steps over sampled distances are scaled up to all M - 1.
-
-        ``host`` and ``wire`` are factors of the messages' costs on hosts and on links;
-        0 leaves the part out.
+    def _time_pairwise(self, nbytes: float) -> AlltoallTimes:
+        """Time M - 1 steps of one message each. Steps over sampled distances are scaled
+        up to all M - 1.
         """
-        shifts = self._sampled_shifts()
-        count = self.world_size - 1
-        ends = np.zeros(self.world_size)
-        for shift in shifts:
-            ends = self._step(ends, shift, nbytes, host, wire)
-        return float(ends.max()) * count / len(shifts)
+        num_steps = self.world_size - 1
+        distances = self._spread_distances(max(MAX_MESSAGES // self.world_size, 2))
+        steps = [_Step(self._shift(distance), nbytes) for distance in distances]
+        ends = self._simulate(steps, 0.0)
+        scale = num_steps / len(steps)
 
-    def _bruck(self, nbytes: float, host: float, wire: float) -> float:
-        """Return the seconds of Bruck's algorithm; ``host`` and ``wire`` are as in
-        `_pairwise`.
+        sampling = 0.0
+        if len(steps) < num_steps:
+            step_seconds = np.diff(ends.mean(axis=1), prepend=0.0)
+            sampling = 2 * num_steps * step_seconds.std() / math.sqrt(len(steps))
+        host = self._host_seconds(steps, 0.0) * scale
+        links = self.at_once[0] * nbytes
+        return AlltoallTimes(float(ends.max()) * scale, float(sampling), host, links)
+
+    def _time_bruck(self, nbytes: float) -> AlltoallTimes:
+        """Time Bruck's algorithm.
 
         The buffer of all blocks is filled before and emptied after; each step packs and
         unpacks the blocks that it sends.
         """
         buffer_nbytes = self.world_size * nbytes
-        fill_seconds = buffer_nbytes / (LARGE if buffer_nbytes >= FRESH else SMALL)
-        ends = np.full(self.world_size, host * (fill_seconds + buffer_nbytes / SMALL))
+        copy_rate = IN_CACHE if buffer_nbytes <= OWN_CACHE else SMALL
+        fill_rate = LARGE if buffer_nbytes >= FRESH else copy_rate
+        begin = buffer_nbytes / fill_rate + buffer_nbytes / copy_rate
+        steps = []
         for k in range((self.world_size - 1).bit_length()):
             sent_nbytes = np.count_nonzero(self._ranks >> k & 1) * nbytes
-            ends = self._step(ends, self._shift(1 << k), sent_nbytes, host, wire)
-            ends += host * 2 * sent_nbytes / SMALL
+            copying = 2 * sent_nbytes / copy_rate
+            steps.append(_Step(self._shift(1 << k), sent_nbytes, copying))
+        seconds = float(self._simulate(steps, begin).max())
+
+        carried = sum(self._loads(step.shift.routes) * step.nbytes for step in steps)
+        links = float((carried / self._resources.links.capacity).max())
+        return AlltoallTimes(seconds, 0.0, self._host_seconds(steps, begin), links)
+
+    def _host_seconds(self, steps: Sequence[_Step], begin: float) -> float:
+        """Return the seconds until the slowest rank has ended ``steps`` if links carry
+        everything in no time; all ranks begin at ``begin`` (s).
+        """
+        ends = np.full(self.world_size, begin)
+        for step in steps:
+            receiver = (self._ranks + step.shift.distance) % self.world_size
+            trips = self._passing.trips(step.nbytes)
+            departs = ends if trips == 1 else np.maximum(ends, ends[receiver])
+            arrival = departs + trips * step.shift.latency
+            begins = ends.copy()
+            ends[receiver] = np.maximum(begins[receiver], arrival)
+            if trips > 1:
+                ends = np.maximum(ends, arrival)
+            ends += self._passing.host_seconds(step.nbytes) + step.copying
         return float(ends.max())
 
-    def _step(
-        self, begins: Floats, shift: _Shift, nbytes: float, host: float, wire: float
-    ) -> Floats:
-        """Return when each rank has sent and received its message of a step, (M,) s.
+    def _simulate(self, steps: Sequence[_Step], begin: float) -> Floats:
+        """Return when each rank has ended each of ``steps``, (steps, M) s, on the
+        network; all ranks begin at ``begin`` (s).
 
-        ``begins``, (M,) s, is when each rank begins the step; ``host`` and ``wire`` are
-        as in `_pairwise`. A requested message leaves when sender and receiver are both
+        A rank ends a step when it has received the step's message, and the host has done
+        its work for it. A requested message leaves when sender and receiver are both
         there, and the sender waits until it has arrived.
         """
-        source = (self._ranks - shift.distance) % self.world_size
-        trips = self._passing.trips(nbytes)
-        departure = begins[source] if trips == 1 else np.maximum(begins[source], begins)
-        travel = trips * shift.latency * host + shift.per_byte * nbytes * wire
-        arrived = departure + travel[source]
-        ends = np.maximum(begins, arrived)
-        if trips > 1:
-            ends = np.maximum(
-                ends, arrived[(self._ranks + shift.distance) % self.world_size]
-            )
-        return ends + self._passing.host_seconds(nbytes) * host
+        num_ranks = self.world_size
+        # transfer 2 k M + r: the message of rank r in step k; M further: the work of its host
+        message = np.arange(len(steps))[:, None] * 2 * num_ranks + self._ranks
+        host_work = message + num_ranks
+        records = tasks(message.size * 2)
+        edges = []
+        for k, step in enumerate(steps):
+            trips = self._passing.trips(step.nbytes)
+            receiver = (self._ranks + step.shift.distance) % num_ranks
+            delay = trips * step.shift.latency + (begin if k == 0 else 0.0)
+            records["delay"][message[k]] = delay
+            records["work"][message[k]] = step.nbytes
+            host_seconds = self._passing.host_seconds(step.nbytes)
+            records["delay"][host_work[k]] = host_seconds + step.copying
+            edges.append((message[k], host_work[k, receiver]))
+            if trips > 1:
+                edges.append((message[k], host_work[k]))
+            if k > 0:
+                edges.append((host_work[k - 1], message[k]))
+                edges.append((host_work[k - 1], host_work[k]))
+                if trips > 1:
+                    edges.append((host_work[k - 1, receiver], message[k]))
+        width = max(step.shift.routes.shape[1] for step in steps)
+        routes = np.full((len(records), width), -1, np.int32)
+        for k, step in enumerate(steps):
+            routes[message[k], : step.shift.routes.shape[1]] = step.shift.routes
 
-    def _sampled_shifts(self) -> list[_Shift]:
-        """Return the shifts over all distances, or over `MAX_SHIFTS` distances, evenly
-        spread.
-        """
-        count = self.world_size - 1
-        distances = np.unique(
-            np.linspace(1, count, min(count, MAX_SHIFTS)).round().astype(int)
+        network = self._resources.network(self._network)
+        records["tag"] = np.arange(len(records))
+        network.reserve_tags(len(records))
+        edge_from, edge_to = (
+            np.concatenate(ends).astype(np.int32) for ends in zip(*edges, strict=True)
         )
-        return [self._shift(distance) for distance in distances.tolist()]
+        network.post(0.0, TransferBatch(records, routes, edge_from, edge_to))
+        network.advance(math.inf)
+        ends: Floats = network.finish[host_work]
+        return ends
+
+    def _spread_distances(self, most: int) -> list[int]:
+        """Return the distances from 1 to M - 1, or ``most`` of them, evenly spread."""
+        count = self.world_size - 1
+        spread = np.linspace(1, count, min(count, most)).round().astype(int)
+        distances: list[int] = np.unique(spread).tolist()
+        return distances
 
     def _shift(self, distance: int) -> _Shift:
         """Return the shift over ``distance`` ranks, computed once for each distance."""
         if distance not in self._shifts:
-            routes, latency = self._resources.message(
-                self._ranks, (self._ranks + distance) % self.world_size
-            )
-            # each flow's share of its fullest link; the last place is for what pads routes, -1
-            share_of_link = np.append(
-                self._loads(routes) / self._resources.links.capacity, 0.0
-            )
-            per_byte = share_of_link[routes].max(axis=1)
-            self._shifts[distance] = _Shift(
-                distance, latency + self._passing.latency, per_byte
-            )
+            self._shifts[distance] = self._find_routes(distance)
         return self._shifts[distance]
+
+    def _find_routes(self, distance: int) -> _Shift:
+        """Return the shift over ``distance`` ranks; a router that remembers counts its
+        messages as sent.
+        """
+        target = (self._ranks + distance) % self.world_size
+        routes, latency = self._resources.message(self._ranks, target)
+        used_columns = max(int((routes >= 0).any(axis=0).sum()), 1)
+        return _Shift(
+            distance, routes[:, :used_columns], latency + self._passing.latency
+        )
 
     def _loads(self, routes: Ints32) -> Ints:
         """Count the routes that cross each link, (links,)."""
@@ -226,11 +302,10 @@ class Alltoalls:
         links = self._resources.links
         loads = np.zeros(len(links.names))
         latency = 0.0
-        shifts = self._sampled_shifts()
-        for shift in shifts:
-            target = (self._ranks + shift.distance) % self.world_size
-            routes, _ = self._resources.message(self._ranks, target)
-            loads += self._loads(routes)
+        distances = self._spread_distances(MAX_SHIFTS)
+        for distance in distances:
+            shift = self._shifts.get(distance) or self._find_routes(distance)
+            loads += self._loads(shift.routes)
             latency = max(latency, float(shift.latency.max()))
-        shifts_per_sample = (self.world_size - 1) / len(shifts)
+        shifts_per_sample = (self.world_size - 1) / len(distances)
         return float((loads / links.capacity).max() * shifts_per_sample), latency
