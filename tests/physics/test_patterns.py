@@ -12,6 +12,7 @@ from simshuffle.fabric.network import Analytic, Fluid
 from simshuffle.job.plan.resources import Resources
 from simshuffle.job.scenario.cluster import Cluster
 from simshuffle.job.scenario.scenario import load_scenario
+from simshuffle.studies.congestion.measure import bound_seconds
 from simshuffle.studies.congestion.patterns import (
     PATTERNS,
     Variant,
@@ -194,6 +195,24 @@ def test_distances_are_spread_evenly(steps, most):
         assert np.ptp(np.diff(tail)) <= 1
         assert np.diff(tail).min() >= 1
         assert abs((tail[0] - 1) - (most - tail[-1])) <= 1  # as far from one end as from the other
+
+
+def test_no_schedule_empties_a_rack_faster_than_its_cables_do():
+    """Three leaf switches of four hosts, each with two cables up. Ranks send 11 MB, 1 MB to each
+    other: 8 MB leave a rack for each of four ranks, over two of 12.5 GB/s. A rank of twice the
+    bytes adds its 8 MB to its own rack alone. The all-to-all itself uses its cables as evenly."""
+    on = silent_tree(2, 4, 12, taper=2)
+    capacity = 2 * LINE_RATE
+    nbytes = np.full(12, 11e6)
+    assert on.rack_seconds(nbytes) == pytest.approx(4 * 8e6 / capacity)
+    every = traffic_of(Variant("all_to_all"), on, nbytes[None])
+    assert bound_seconds(on.links, every.flows) == pytest.approx(4 * 8e6 / capacity)
+    nbytes[5] = 22e6
+    assert on.rack_seconds(nbytes) == pytest.approx(5 * 8e6 / capacity)
+    assert silent_tree(2, 4, 4).rack_seconds(np.full(4, 3e6)) == 0.0
+    # of five ranks the fifth is alone in its rack: all of its bytes leave, and 1/4 of the others'
+    alone = silent_tree(2, 4, 5, taper=2)
+    assert alone.rack_seconds(np.full(5, 4e6)) == pytest.approx(4e6 / capacity)
 
 
 def test_shift_and_xor_by_hand():

@@ -14,10 +14,14 @@ from simshuffle.spec.arrays import Ints32
 
 
 class Adaptive(RoutingRule):
-    """Adaptive routing, as least loaded at injection: of the links that begin a
-    shortest way every message takes at every switch the one that was given the fewest
-    messages so far. Among groups that are linked to one another, as in a dragonfly,
-    ways with one hop between groups count as shortest.
+    """Adaptive routing, as least loaded at injection: every message takes, of the
+    shortest ways, the one whose links were given the fewest messages so far, in all.
+    Among groups that are linked to one another, as in a dragonfly, ways with one hop
+    between groups count as shortest.
+
+    A sum of loads keeps all levels even: on a full tree of two levels no link carries
+    more than two messages of a permutation. Where each switch looks at its own links
+    alone, the switches of a group choose the same links to the next group.
 
     With ``detours`` a message may also go by way of a switch drawn at random, as
     `Valiant`: where the fullest link of the straight way, times its links, is more than

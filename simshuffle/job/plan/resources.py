@@ -73,6 +73,8 @@ class Resources(Devices):
         cables: the first of its links: which of `Router.links` they are, ascending.
             Those that no message can cross are left out, where routes are known that
             well.
+        rack_of_switch: the number of the rack of each switch below the topmost ones, by
+            its name.
         first_rank, all_ranks: the index of its first rank among those of all jobs that
             share the network, and how many these are.
 
@@ -112,7 +114,7 @@ class Resources(Devices):
             p for name in names_of(wires.fabric, "storage") for p in endpoints(name)
         ]
         self._pfs_endpoint = np.array(servers, np.int32)
-        self._rack_of_switch = wires.rack_of
+        self.rack_of_switch = wires.rack_of
         self.links = self._number_links(every_cable, writes)
         # the most devices before the cables of a read or a write
         devices = 2 + (self.pfs_write is not None or cluster.cache_tier is not None)
@@ -122,7 +124,7 @@ class Resources(Devices):
     def places(self) -> RankPlaces:
         """The host, leaf switch and rack of each rank."""
         leaf = self.forwarding.leaf_names(self._endpoint[self.host_of, self.rail_of])
-        rack = number_by_occurrence([self._rack_of_switch[switch] for switch in leaf])
+        rack = number_by_occurrence([self.rack_of_switch[switch] for switch in leaf])
         return RankPlaces(self.host_of, number_by_occurrence(leaf), rack)
 
     def network(self, model: Network, accounts: int = 0) -> FluidNetwork:

@@ -139,8 +139,8 @@ class Wiring:
 
     fabric: Fabric  # its cables, ports and links
     routing: RoutingRule  # the routing of its topology
-    # by the name of each switch to which hosts are attached, the number of its rack: what is
-    # joined below the topmost switches. All the same with one level; not always consecutive
+    # by the name of each switch below the topmost ones, the number of its rack: what is joined
+    # below the topmost switches. All the same with one level; not always consecutive
     rack_of: dict[str, int]
     _routers: dict[str, Router] = field(default_factory=dict, repr=False)
 
@@ -226,7 +226,9 @@ def check_machine(cluster: Cluster) -> None:
 
 
 def _racks(fabric: Fabric) -> dict[str, int]:
-    """Return the number of the rack of each switch with hosts, by the switch's name."""
+    """Return the number of the rack of each switch below the topmost ones, or of each
+    switch where there is one level, by the switch's name.
+    """
     cabling = fabric.cabling
     depth = fabric.cabling.depth
     storage = np.array([tier == "storage" for tier in cabling.tiers])
@@ -234,7 +236,7 @@ def _racks(fabric: Fabric) -> dict[str, int]:
     lower = (depth >= 0) & ~storage & ((depth < top) | (top == 0))
     lower[cabling.nodes_of_kind("host")] = True
     part = cabling.components(lower)
-    leaves = np.flatnonzero((depth == 0) & lower)
+    switches = np.flatnonzero((depth >= 0) & lower)
     return dict(
-        zip([cabling.names[i] for i in leaves], part[leaves].tolist(), strict=True)
+        zip([cabling.names[i] for i in switches], part[switches].tolist(), strict=True)
     )

@@ -156,7 +156,8 @@ class SentCell(PlainCell):
         `LINKS`. Bytes and seconds are means over the seeds.
 
         ``port_s`` is the time of all bytes through all ports, ``injection_s`` that of
-        the busiest port; both are 0 where ranks need no port.
+        the busiest port; both are 0 where ranks need no port. ``rack_s`` is the time of
+        an all-to-all's bytes out of the fullest rack.
         """
         samples_sent = self.samples
         fabric = build_fabric(self.place)
@@ -191,6 +192,7 @@ class SentCell(PlainCell):
             "seeds": self.seeds,
             "port_s": average,
             "injection_s": busiest,
+            "rack_s": float(np.mean([fabric.rack_seconds(nbytes) for nbytes in sent])),
         }
         names = [links.name(link) for link in range(len(fabric.tiers))]
         table = {"link": names, "tier": fabric.tiers, "capacity": links.capacity}

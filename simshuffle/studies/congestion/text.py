@@ -142,7 +142,11 @@ def sent_line(row: Mapping[Any, Any]) -> str:
         return f"{sentence}."
     # results of earlier versions have the busiest port alone
     mean = f"{seconds_text(average)} through a port on average, " * (average < busiest)
-    return f"{sentence}: {mean}{seconds_text(busiest)} through the busiest port."
+    rack = row.get("rack_s", 0.0)
+    racks = f", and {seconds_text(rack)} out of the fullest rack by any schedule" * (
+        rack > 0
+    )
+    return f"{sentence}: {mean}{seconds_text(busiest)} through the busiest port{racks}."
 
 
 def effort_notes(meta: Meta) -> Iterator[str]:

@@ -266,20 +266,66 @@ class UsedFabric:
         """
         return self._link_index[self._first_cable]
 
+    def rack_seconds(self, nbytes: Floats) -> float:
+        """Return the s that the fullest rack needs for what its ranks send to others, 0
+        with one rack.
+
+        Every rank sends equal parts of its ``nbytes`` (M,) to all others, and the cables
+        that lead out of a rack are all used to their whole capacity: no routing and no
+        order of the messages is faster. (Half the bisection of common schedules may do
+        for that: Prisacari, Rodriguez, Minkenberg and Hoefler, ICS 2013.)
+        """
+        rack_of_switch = self.resources.rack_of_switch
+        leaves = self._leaf_names
+        if not all(leaves) or len({rack_of_switch[name] for name in leaves}) < 2:
+            return 0.0
+        rack = np.array([rack_of_switch[name] for name in leaves])
+        others = self.world_size - np.bincount(rack)
+        sent = np.bincount(rack, nbytes) * others / (self.world_size - 1)
+        used_racks = np.unique(rack)
+        return float((sent[used_racks] / self._rack_capacity[used_racks]).max())
+
+    @cached_property
+    def _rack_capacity(self) -> Floats:
+        """(racks,) bytes/s of the cables that lead out of each rack, to the switches
+        above and to other racks, by the rack's number; 0 for those without cables.
+        """
+        links = self.resources.forwarding.links
+        cabling = links.cabling
+        rack_of_switch = self.resources.rack_of_switch
+        rack_of_node = np.array(
+            [rack_of_switch.get(name, -1) for name in cabling.names]
+        )
+        source = rack_of_node[links.src_node]
+        is_switch = cabling.depth[links.dst_node] >= 0
+        leads_out = (source >= 0) & is_switch & (rack_of_node[links.dst_node] != source)
+        capacity: Floats = np.bincount(
+            source[leads_out],
+            links.capacity[leads_out],
+            minlength=rack_of_node.max() + 1,
+        ).astype(float)
+        return capacity
+
+    @cached_property
+    def _leaf_names(self) -> list[str]:
+        """(M,) the leaf switch that each rank's HCA is attached to; '' where no message
+        leaves by an HCA.
+        """
+        links = self.resources.forwarding.links
+        enters = links.dst_node[self.resources.cables]
+        names = links.cabling.names
+        return [
+            names[enters[port]] if port >= 0 else ""
+            for port in self._first_cable.tolist()
+        ]
+
     @property
     def leaf(self) -> Ints:
         """Return the index of the leaf switch that each rank's HCA is attached to,
         (M,): equal numbers, same switch. All numbers are equal where no message leaves
         by an HCA.
         """
-        links = self.resources.forwarding.links
-        enters = links.dst_node[self.resources.cables]
-        nodes = links.cabling.names
-        names = [
-            nodes[enters[port]] if port >= 0 else ""
-            for port in self._first_cable.tolist()
-        ]
-        return np.unique(names, return_inverse=True)[1].astype(np.int32)
+        return np.unique(self._leaf_names, return_inverse=True)[1].astype(np.int32)
 
 
 @dataclass(frozen=True)
