@@ -1,8 +1,8 @@
 """Pairs against an all-to-all on ABCI, by samples, ranks and routing: writes
 docs/data/congestion-abci.csv and docs/figures/congestion-abci.png from three result folders:
 
-    simshuffle congestion paper/congestion-tokens --network fluid --seeds 2 --world-size 128,512,2048
-        --routing d_mod_k,ecmp:queue_pairs=4,adaptive --out RESULTS/tokens
+    simshuffle congestion paper/congestion-tokens --network fluid --seeds 2
+        --world-size 128,512,2048 --routing d_mod_k,ecmp:queue_pairs=4,adaptive --out RESULTS/tokens
     (likewise congestion-imagenet1k and congestion-deepcam, to folders of these names)
     python -m benchmarks.congestion_figure RESULTS
 """

@@ -19,6 +19,7 @@ from simshuffle.job.scenario.cluster import Cluster
 from simshuffle.spec.library import read_yaml, shipped_folder
 from simshuffle.spec.validation import validate_record
 from tests.attached import attach_storage
+from tests.strategies import torus_of
 
 HOST, LEAF, SPINE, MIDDLE = "host", "leaf", "spine", "level2"
 
@@ -322,6 +323,30 @@ def test_a_torus_has_links_of_two_speeds():
     assert set(found.bandwidth[~hosts].tolist()) == {1e9}
     # cut across Y, B's rings, or any other: 144 routers in all; Y is a line of two
     assert "bisection about 144 GB/s both ways" in GRIDS["Tofu-D"].structure()
+
+
+def test_hosts_of_a_torus_are_numbered_along_its_folds():
+    """A fold of 3 x 2 goes up the first dimension and back: a ring of six. With a line of two as
+    the second fold, the seventh host is on the ring's first switch of the next layer."""
+    graph = torus_of([3, 2, 2], folds=[[0, 2], [1]]).graph()
+    switches = [next(iter(graph.neighbors(f"h{n:04d}"))) for n in range(12)]
+    ring = ["0.{}.0", "1.{}.0", "2.{}.0", "2.{}.1", "1.{}.1", "0.{}.1"]
+    assert switches == [f"s{place.format(layer)}" for layer in (0, 1) for place in ring]
+    by_position = torus_of([3, 2, 2]).graph()
+    assert next(iter(by_position.neighbors("h0001"))) == "s0.0.1"
+
+
+def test_neighbours_in_a_fold_are_neighbours_on_the_torus():
+    """However many dimensions: 512 ranks of a job on Tofu-D are one cable from the next."""
+    topology = torus_of([4, 4, 4, 2, 2, 2], wrap=[False] * 6, folds=[[0, 3], [1, 4], [2, 5]])
+    fabric = Fabric(topology.sketch())
+    hosts = [fabric.endpoints(f"h{n:04d}")[0] for n in range(512)]
+    logical = np.arange(512).reshape(8, 8, 8)
+    router = DimensionOrder().router(fabric, 0)
+    for axis in range(3):  # the walk along an axis, closed to a ring
+        src = np.array(hosts, np.int32)[logical.ravel()]
+        dst = np.array(hosts, np.int32)[np.roll(logical, -1, axis).ravel()]
+        assert set((router.routes(src, dst) >= 0).sum(axis=1).tolist()) == {3}
 
 
 @pytest.mark.parametrize("name", ["frontier", "piz-daint", "jupiter", "summit", "alps"])

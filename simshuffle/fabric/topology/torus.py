@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from itertools import chain, product
 from typing import ClassVar, Literal, NamedTuple
 
 from pydantic import Field
@@ -29,17 +31,37 @@ class TorusDimension(NamedTuple):
     )
 
 
+def walk_grid(sizes: Sequence[int]) -> list[tuple[int, ...]]:
+    """Return the positions of a walk through a grid, each next to the one before.
+
+    It goes along the first dimension, and back along it when another one has moved on.
+    """
+    walk: list[tuple[int, ...]] = [()]
+    for size in sizes:
+        walk = [
+            (*position, layer)
+            for layer in range(size)
+            for position in (walk if layer % 2 == 0 else reversed(walk))
+        ]
+    return walk
+
+
 class Torus(Populated):
     """Switches on a grid of ``shape``, each linked to the next one in every dimension;
     a ring of two is one cable, not two.
 
     Tofu-D (Ajima et al., CLUSTER 2018) is ``shape: [X, Y, Z, 2, 3, 2]`` with ``wrap:
-    [true, true, true, false, true, false]``.
+    [true, true, true, false, true, false]``. A job sees a torus of up to three
+    dimensions, each folded into a pair of those six: ``folds: [[0, 3], [1, 4], [2, 5]]``
+    (Ajima, Sumimoto & Shimizu, IEEE Computer 42(11), 2009).
 
     Attributes:
         shape: switches in every dimension.
         links: parallel links to the next switch; one number, or one for each dimension.
         wrap: which dimensions are rings; the others are lines. All if left out.
+        folds: the dimensions, from 0, through which each dimension of a job is folded:
+            hosts are numbered along a walk through the first list, then along the
+            second. If left out, they are numbered by position, the last dimension first.
         hosts_per_switch: hosts on each switch that has some.
         grid_bandwidth: of links between switches; 'link_bandwidth' if left out.
     """
@@ -51,18 +73,40 @@ class Torus(Populated):
     shape: Shape
     links: NumberPerDimension = Field(default=[1])
     wrap: list[bool] | None = None
+    folds: list[list[int]] | None = None
     hosts_per_switch: Few = 1
     grid_bandwidth: Bandwidth | None = None
 
     def _check(self) -> None:
-        """Raise a PydanticCustomError where ``links`` or ``wrap`` does not fit
-        ``shape``; then check as `Populated` does.
+        """Raise a PydanticCustomError where ``links``, ``wrap`` or ``folds`` does not
+        fit ``shape``; then check as `Populated` does.
         """
         expand_to_dimensions(self.links, "links", len(self.shape))
         if self.wrap is not None and len(self.wrap) != len(self.shape):
             rule = f"must say true or false of each of the {len(self.shape)} dimensions"
             raise problem("wrap", rule, self.wrap, "Leave it out if all are rings.")
+        folded = sorted(chain.from_iterable(self.folds or []))
+        if self.folds is not None and folded != list(range(len(self.shape))):
+            rule = f"must name each of the dimensions 0 to {len(self.shape) - 1} once"
+            raise problem("folds", rule, self.folds, "Write for example [[0, 2], [1]].")
         super()._check()
+
+    def _order_switches(self) -> list[int]:
+        """List the switches in the order in which hosts are numbered, as indices of
+        `grid_positions`.
+        """
+        if self.folds is None:
+            return list(range(self.switches_with_hosts))
+        index_of = {
+            position: i for i, position in enumerate(grid_positions(self.shape))
+        }
+        dimensions = list(chain.from_iterable(self.folds))
+        walks = [walk_grid([self.shape[k] for k in fold]) for fold in self.folds]
+        order = []
+        for parts in product(*reversed(walks)):  # the last of a product goes fastest
+            places = zip(dimensions, chain.from_iterable(reversed(parts)), strict=True)
+            order.append(index_of[tuple(place for _, place in sorted(places))])
+        return order
 
     @property
     def _dimensions(self) -> list[TorusDimension]:
@@ -122,4 +166,4 @@ class Torus(Populated):
                 else:
                     continue
                 connect(graph, name, names[next_index], links=dimension.links, **cable)
-        self._add_hosts(graph, names)
+        self._add_hosts(graph, [names[index] for index in self._order_switches()])
