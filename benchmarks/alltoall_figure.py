@@ -50,7 +50,7 @@ def short(nbytes: float) -> str:
 def read_rows() -> pd.DataFrame:
     """Predict every measured all-to-all; columns are those of the rows, and machine, algorithm
     (look), bytes a pair (x), predicted (s), closed_form (s), and seconds of this process."""
-    rows = pd.concat([pd.read_csv(ROOT / name) for name in MEASURED])
+    rows = pd.concat(pd.read_csv(ROOT / name).assign(file=name) for name in MEASURED)
     rows = rows[(rows["kind"] == "alltoall") & rows["measured"].notna()]
     words = rows["values"].str.extract(r"algorithm=(?P<look>\w+);nbytes=(?P<size>.+)")
     rows = rows.assign(
@@ -125,7 +125,7 @@ def count_orders(rows: pd.DataFrame, column: str) -> tuple[int, int]:
 def main() -> None:
     rows = read_rows()
     own = rows[rows["use"] == "predict"]
-    opened = own["source"].str.startswith("to be measured")
+    opened = own["file"].str.startswith("validation/sealed")
     for column in ("closed_form", "predicted"):
         ratio = own[column] / own["measured"]
         error = (ratio - 1).abs()
