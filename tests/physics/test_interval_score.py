@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from simshuffle.extensions.calibration.validation.intervals import prediction_intervals
+from simshuffle.extensions.calibration.validation.intervals import num_ranks, prediction_intervals
 from simshuffle.extensions.calibration.validation.scores import score_intervals, winkler
 from simshuffle.extensions.calibration.validation.table import (
     SCHEMA,
@@ -139,3 +139,16 @@ def test_what_nobody_knows_of_a_row_widens_its_interval_in_squares():
     rows = rows.assign(spread=["", "load=0..1"], predicted_low=1.5, predicted_high=6.0)
     plain, wide = np.log(prediction_intervals(rows).to_numpy() / 3.0)
     assert wide == pytest.approx([-np.hypot(plain[0], log(2)), np.hypot(plain[1], log(2))])
+
+
+@pytest.mark.parametrize(
+    ("values", "case", "ranks"),
+    [
+        ("world_size=4096;nbytes=4 B", "64 x 64 hosts", 4096.0),
+        ("nbytes=4 B", "Leonardo, 1,024 ranks on 256 hosts", 1024.0),
+        ("nbytes=4 B", "Large allreduce, 3 hosts of 8 A100", 3.0),
+        ("nbytes=4 B", "a row of nothing", 32.0),
+    ],
+)
+def test_ranks_of_a_row_are_read_with_their_thousands(values, case, ranks):
+    assert num_ranks({"values": values, "case": case}) == ranks

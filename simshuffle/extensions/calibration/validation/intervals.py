@@ -29,7 +29,7 @@ _SETS_OF_READS = {"abci_2020_files", "abci_2020_latency", "slides"}
 """Sets of training runs that wait for files."""
 _RANKS_PATTERNS = (
     r"(?:world_size|accelerators)=(\d+)",
-    r"(\d+) (?:GPUs|V100|A100|H100|ranks|workers|hosts)",
+    r"(\d[\d,]*) (?:GPUs|V100|A100|H100|ranks|workers|hosts)",
 )
 USUAL_RANKS = 32.0
 """Where a row does not say how many: the middle of those that do."""
@@ -55,7 +55,7 @@ def num_ranks(row: Any) -> float:
     """
     for pattern in _RANKS_PATTERNS:
         if match := re.search(pattern, f"{row['values']}; {row['case']}"):
-            return float(match[1])
+            return float(match[1].replace(",", ""))
     return USUAL_RANKS
 
 
