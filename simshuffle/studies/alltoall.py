@@ -1,12 +1,13 @@
 """Timing of an all-to-all that has a machine to itself, by the bytes of each pair of
 ranks, as osu_alltoall measures and prints it.
 
-Steps go through the fluid network. A table also has two bounds: the time of the messages
+Steps go through the scenario's network. A table also has two bounds: the time of the messages
 alone, and that of the busiest link.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -14,7 +15,9 @@ from typing import Any
 from rich.table import Table
 
 from simshuffle.errors import refuse
+from simshuffle.fabric.network import Network, Packet
 from simshuffle.job.lowering.alltoalls import ALGORITHMS, Algorithm, Alltoalls
+from simshuffle.job.plan.effort import MOST_PACKETS
 from simshuffle.job.plan.resources import Resources
 from simshuffle.job.scenario.cluster import Cluster
 from simshuffle.job.scenario.scenario import Scenario
@@ -139,7 +142,8 @@ def time_alltoalls(
     origin, cluster, world_size, notes = read_participants(
         name, values, hosts, gpus_per_host, (ALLREDUCE,)
     )
-    alltoalls = _build_alltoalls(cluster, world_size, origin.seed)
+    alltoalls = _build_alltoalls(cluster, world_size, origin.seed, origin.network)
+    _check_packets(alltoalls, algorithms, sizes, origin.network)
     rows = []
     for algorithm in algorithms:
         for nbytes in sizes:
@@ -156,11 +160,39 @@ def time_alltoalls(
 
 def alltoalls_of_scenario(scenario: Scenario) -> Alltoalls:
     """Return the all-to-alls of all ranks of a scenario."""
-    return _build_alltoalls(scenario.cluster, scenario.world_size, scenario.seed)
+    return _build_alltoalls(
+        scenario.cluster, scenario.world_size, scenario.seed, scenario.network
+    )
 
 
-def _build_alltoalls(cluster: Cluster, world_size: int, seed: int) -> Alltoalls:
+def _build_alltoalls(
+    cluster: Cluster, world_size: int, seed: int, network: Network
+) -> Alltoalls:
     """Return the all-to-alls of the ranks of a cluster, whose hosts are drawn by
-    ``seed``.
+    ``seed``; ``network`` is the model that carries their steps.
     """
-    return Alltoalls(Resources(cluster, world_size, stream(seed, "placement")))
+    resources = Resources(cluster, world_size, stream(seed, "placement"))
+    return Alltoalls(resources, network)
+
+
+def _check_packets(
+    alltoalls: Alltoalls,
+    algorithms: Sequence[Algorithm],
+    sizes: Sequence[float],
+    network: Network,
+) -> None:
+    """Raise an InputError if the steps of all sizes and algorithms together have more
+    packets than `MOST_PACKETS`; other networks pass.
+    """
+    if not isinstance(network, Packet):
+        return
+    num_packets = sum(
+        count * math.ceil(nbytes / network.mtu)
+        for algorithm in algorithms
+        for size in sizes
+        for count, nbytes in alltoalls.list_messages(algorithm, size)
+    )
+    if num_packets > MOST_PACKETS:
+        rule = f"all sizes together must have at most {MOST_PACKETS:.0e} packets"
+        remedy = "Leave out the largest, or use network.kind: fluid."
+        refuse("--sizes", rule, f"{num_packets:.1e}", remedy, COMMAND_LINE)

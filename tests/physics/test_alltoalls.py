@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from simshuffle.fabric.network import Analytic, Packet
 from simshuffle.job.lowering import alltoalls as lowering
 from simshuffle.job.lowering.alltoalls import ALGORITHMS, IN_CACHE, Alltoalls, AlltoallTimes, _Step
 from simshuffle.job.plan.resources import Resources
@@ -61,6 +62,22 @@ def test_a_step_of_pairs_is_a_trip_a_message_and_its_bytes():
     assert parts.seconds == pytest.approx(7 * (3.1 + 0.01) * US)
     assert (parts.host, parts.links) == pytest.approx((7 * 3.1 * US, 7 * 0.01 * US))
     assert law().seconds("pairwise", 1e4) == pytest.approx(7 * (6 + 3 + 1) * US)
+
+
+def test_steps_go_through_the_network_that_is_given():
+    """Pairs meet nobody, so packets take as long as flows; and the analytic network, in which links
+    are never shared, lets both ranks of a host send 10 kB at once in 1 us."""
+    cluster = small(**COSTS, world_size=8).cluster
+    packets = Alltoalls(Resources(cluster, 8, np.random.default_rng(0)), Packet())
+    for algorithm in ("pairwise", "bruck"):
+        expected = law().seconds(algorithm, 1e4)
+        assert packets.seconds(algorithm, 1e4) == pytest.approx(expected, rel=1e-6)
+    shared = small(**FREE, cluster__host=TWO_A_HOST, world_size=4).cluster
+    alone = Alltoalls(Resources(shared, 4, np.random.default_rng(0)), Analytic())
+    assert alone._simulate([_Step(alone._shift(2), 1e4)], 0.0) == pytest.approx(3 * US)
+    assert packets.list_messages("bruck", 100.0) == [(8, 400.0)] * 3
+    assert packets.list_messages("pairwise", 100.0) == [(8, 100.0)] * 7
+    assert packets.list_messages("linear", 100.0) == []
 
 
 def test_ranks_of_a_host_share_its_cable():

@@ -161,13 +161,48 @@ class Alltoalls:
         )
         return AlltoallTimes(seconds, 0.0, host_seconds, links)
 
+    def list_messages(
+        self, algorithm: Algorithm, nbytes: float
+    ) -> list[tuple[int, float]]:
+        """List the number of messages and their bytes of each step that an all-to-all
+        of ``nbytes`` bytes a pair simulates; none of messages that are posted at once.
+        """
+        resolved = self.resolve_algorithm(algorithm, nbytes)
+        if self.world_size < 2 or resolved not in ("pairwise", "bruck"):
+            return []
+        pairwise = resolved == "pairwise"
+        steps = self._pairwise_steps(nbytes) if pairwise else self._bruck_steps(nbytes)
+        return [(self.world_size, step.nbytes) for step in steps]
+
+    def _pairwise_steps(self, nbytes: float) -> list[_Step]:
+        """Return the steps of the algorithm of pairs, or a sample of them."""
+        most = max(MAX_MESSAGES // self.world_size, 2)
+        return [
+            _Step(self._shift(distance), nbytes)
+            for distance in self._spread_distances(most)
+        ]
+
+    def _bruck_steps(self, nbytes: float) -> list[_Step]:
+        """Return the steps of Bruck's algorithm: each packs and unpacks the blocks that
+        it sends.
+        """
+        steps = []
+        for k in range((self.world_size - 1).bit_length()):
+            sent_nbytes = np.count_nonzero(self._ranks >> k & 1) * nbytes
+            copying = 2 * sent_nbytes / self._copy_rate(nbytes)
+            steps.append(_Step(self._shift(1 << k), sent_nbytes, copying))
+        return steps
+
+    def _copy_rate(self, nbytes: float) -> float:
+        """Return the bytes/s of copies of a buffer with ``nbytes`` bytes of each rank."""
+        return IN_CACHE if self.world_size * nbytes <= OWN_CACHE else SMALL
+
     def _time_pairwise(self, nbytes: float) -> AlltoallTimes:
         """Time M - 1 steps of one message each. Steps over sampled distances are scaled
         up to all M - 1.
         """
         num_steps = self.world_size - 1
-        distances = self._spread_distances(max(MAX_MESSAGES // self.world_size, 2))
-        steps = [_Step(self._shift(distance), nbytes) for distance in distances]
+        steps = self._pairwise_steps(nbytes)
         ends = self._simulate(steps, 0.0)
         scale = num_steps / len(steps)
 
@@ -180,20 +215,14 @@ class Alltoalls:
         return AlltoallTimes(float(ends.max()) * scale, float(sampling), host, links)
 
     def _time_bruck(self, nbytes: float) -> AlltoallTimes:
-        """Time Bruck's algorithm.
-
-        The buffer of all blocks is filled before and emptied after; each step packs and
-        unpacks the blocks that it sends.
+        """Time Bruck's algorithm, whose buffer of all blocks is filled before and emptied
+        after.
         """
         buffer_nbytes = self.world_size * nbytes
-        copy_rate = IN_CACHE if buffer_nbytes <= OWN_CACHE else SMALL
+        copy_rate = self._copy_rate(nbytes)
         fill_rate = LARGE if buffer_nbytes >= FRESH else copy_rate
         begin = buffer_nbytes / fill_rate + buffer_nbytes / copy_rate
-        steps = []
-        for k in range((self.world_size - 1).bit_length()):
-            sent_nbytes = np.count_nonzero(self._ranks >> k & 1) * nbytes
-            copying = 2 * sent_nbytes / copy_rate
-            steps.append(_Step(self._shift(1 << k), sent_nbytes, copying))
+        steps = self._bruck_steps(nbytes)
         seconds = float(self._simulate(steps, begin).max())
 
         carried = sum(self._loads(step.shift.routes) * step.nbytes for step in steps)
