@@ -94,12 +94,15 @@ def check(
                 "interval": facts["runs"][row["run"]],
                 "hangs": facts["hangs"].get(row["run"], []),
                 "odds": [odds for odds in facts["odds"] if odds["first"] == row["run"]],
-                **{name: facts[name] for name in ("measured",) if name in facts},
+                **{
+                    name: facts[name] for name in ("measured", "worth") if name in facts
+                },
             }
             for row in rows
         ]
         parts += [*intervals.details(facts), *intervals.describe_measured(facts)]
         parts += intervals.measure_next(facts)
+        parts += filter(None, [intervals.worth_table(facts)])
     rows, lines = advise_on_files(rows, scenarios, runs)
     print_answer(lambda: rows, lambda: [*parts, *lines], json=json, table_format=to)
 

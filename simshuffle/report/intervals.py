@@ -128,35 +128,45 @@ WITH_MEASURED = "with yours"
 """Heading of the middle of an interval that measured runs have moved."""
 WHISKER = Look("90 % interval\n(inputs, model, chance)", "#555555", size=7.0, width=0.9)
 """How figures show them, and what the legend says of them."""
-LOW, HIGH = "low_90", "high_90"
-"""Columns of a table that has their ends."""
-Ends = Mapping[str, tuple[float, float]]
-"""The ends of the last epoch's interval (s), by run."""
+LOW, HIGH, CENTRE = "low_90", "high_90", "centre_90"
+"""Columns of a table that has their ends, and the middle that measured runs moved."""
+MIDDLE = Look("", "#555555", "o", size=2.2)
+"""How figures show that middle."""
+Ends = Mapping[str, tuple[float, ...]]
+"""The ends of the last epoch's interval (s), by run; with measured runs its middle, too."""
 
 
-def interval_ends(stored: Plain | None) -> dict[str, tuple[float, float]]:
-    """Return the ends of the interval of the last epoch of every run (s); {} where
-    there are none.
+def interval_ends(stored: Plain | None) -> dict[str, tuple[float, ...]]:
+    """Return the ends of the interval of the last epoch of every run (s), and its middle
+    where measured runs moved it; {} where there are none.
     """
     runs = {} if stored is None else stored["runs"]
-    return {run: (interval["low"], interval["high"]) for run, interval in runs.items()}
+    names = ("low", "high", "centre")
+    return {
+        run: tuple(interval[name] for name in names if name in interval)
+        for run, interval in runs.items()
+    }
 
 
 def add_interval_ends(
     rows: pd.DataFrame, ends_of_run: Ends, run: str = "run"
 ) -> pd.DataFrame:
-    """Return rows of last epochs with the columns `LOW` and `HIGH` (s).
+    """Return rows of last epochs with the columns `LOW` and `HIGH` (s), and `CENTRE` if
+    measured runs moved the middle of any.
 
     ``run`` is the column of names. NaN where there is no interval, or where several
     rows have one name.
     """
     is_unique = ~rows[run].duplicated(keep=False)
     names = rows[run].astype(str).where(is_unique)
-    low, high = (
-        names.map({name: pair[end_index] for name, pair in ends_of_run.items()})
-        for end_index in (0, 1)
-    )
-    return rows.assign(**{LOW: low.astype(float), HIGH: high.astype(float)})
+    num_columns = 2 if all(len(ends) == 2 for ends in ends_of_run.values()) else 3
+    columns = {
+        column: names.map(
+            {name: ends[k] for name, ends in ends_of_run.items() if len(ends) > k}
+        ).astype(float)
+        for k, column in enumerate((LOW, HIGH, CENTRE)[:num_columns])
+    }
+    return rows.assign(**columns)
 
 
 def frame(stored: Plain) -> pd.DataFrame:
@@ -202,7 +212,7 @@ def whisker(num_measured: int) -> Look:
     if not num_measured:
         return WHISKER
     runs = "run" if num_measured == 1 else "runs"
-    label = f"{WHISKER.label[:-1]},\nand {num_measured} measured {runs})"
+    label = f"{WHISKER.label[:-1]},\nand {num_measured} measured {runs}; dot: middle)"
     return replace(WHISKER, label=label)
 
 
@@ -236,10 +246,12 @@ def describe_measured(stored: Plain) -> Iterator[str]:
     for row in measured:
         if not row["is_expected"]:
             ratio = row["measured_s"] / row["predicted_s"]
+            trust = f" before you trust {max_ranks:,} ranks" * (
+                "look at" in row["misfit"]
+            )
             yield (
                 f"Your run {row['run']} takes {ratio:.2g} times as long as predicted, outside of"
-                f" {format_range(row['low'], row['high'])}: {row['misfit']} before you trust"
-                f" {max_ranks:,} ranks."
+                f" {format_range(row['low'], row['high'])}: {row['misfit']}{trust}."
             )
 
 
@@ -249,8 +261,10 @@ def _errors_text(measured: Sequence[Plain]) -> str:
     """
     logs = [math.log(row["measured_s"] / row["predicted_s"]) for row in measured]
     if max(logs) - min(logs) > math.log(1.05):
-        ends = [_percent_longer(log) for log in (min(logs), max(logs))]
-        return f"{ends[0]} to {ends[1]} than predicted"
+        least, most = (_percent_longer(log) for log in (min(logs), max(logs)))
+        if least.split(" % ")[1] == most.split(" % ")[1]:
+            least = least.split(" ")[0]
+        return f"{least} to {most} than predicted"
     mean = sum(logs) / len(logs)
     if abs(math.expm1(mean)) < 0.005:
         return "as long as predicted"
@@ -396,6 +410,21 @@ def details(stored: Plain) -> list[Table]:
     return [interval_table for interval_table in tables if interval_table is not None]
 
 
+def worth_table(stored: Plain) -> Table | None:
+    """Return the measurements that are worth making for a run, the cheapest first, each
+    with half the interval that is expected after it; None if none narrows it.
+    """
+    worth = stored.get("worth")
+    if not worth or not worth["measurements"]:
+        return None
+    rows = [
+        [row["what"], f"{row['host_hours']:.2g}", f"±{100 * row['then']:.0f} %"]
+        for row in worth["measurements"]
+    ]
+    title = f"What narrows {worth['run']}, now ±{100 * worth['now']:.0f} %"
+    return new_table(title, ["measurement"], ["host-hours", "narrows to"], rows)
+
+
 def measure_next(stored: Plain) -> Iterator[str]:
     """Yield one line: which input's measurement shrinks an interval most, or that none
     does.
@@ -428,8 +457,10 @@ def is_notable(hang: Plain) -> bool:
 
 
 def _half_width(run: Plain) -> float:
-    """Return half the interval of a run, as a share of its epoch."""
-    return float((run["high"] - run["low"]) / 2 / run["seconds"])
+    """Return half the interval of a run, as a share of its middle if measured runs moved
+    it, else of its epoch.
+    """
+    return float((run["high"] - run["low"]) / 2 / run.get("centre", run["seconds"]))
 
 
 def format_range(low: float, high: float) -> str:

@@ -87,6 +87,10 @@ def compare_intervals(
     if letters:
         notes.append(f"{' and '.join(letters)}: {intervals.NO_INTERVALS_TO_COMPARE}.")
         return None
+    for letter, meta in (("A", a), ("B", b)):
+        if count := intervals.measured_count(meta["intervals"]):
+            runs = "run" if count == 1 else "runs"
+            notes.append(f"{letter}: its intervals take in {count} measured {runs}.")
     frame_a, frame_b = (intervals.frame(meta["intervals"]) for meta in (a, b))
     return intervals.intervals_side_by_side(
         frame_a, _rename_runs(frame_a, frame_b, pairs)[0]

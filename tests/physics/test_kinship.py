@@ -6,7 +6,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from simshuffle.job.uncertainty.kinship import LEARNED, Kinship, condition_errors
+from simshuffle.job.uncertainty.kinship import (
+    LEARNED,
+    Kinship,
+    condition_errors,
+    expected_size_factor,
+)
 
 MACHINE, SERIES, CHANCE = 0.04, 0.03, 0.02
 """Variances of errors of 0.09 in all: of the machine, of the number of ranks, of chance."""
@@ -136,3 +141,11 @@ def test_larger_errors_of_the_law_scale_with_the_measured_ones(runs):
     once, twice = posterior(runs), posterior(doubled, deviation=0.6, mean=0.1)
     assert twice.mean == pytest.approx(2 * once.mean, abs=1e-9)
     assert twice.deviation == pytest.approx(2 * once.deviation, abs=1e-9)
+
+
+def test_one_more_run_of_median_error_makes_errors_smaller():
+    """Of t with 3 degrees: the median of F(1, 3) is 0.585, the 95 % quantiles 2.353 and 2.132."""
+    expected = (2.131847 / 2.353363) ** 2 * (3 + 0.585401) / 4
+    assert expected_size_factor(3.0, 0) == pytest.approx(expected, rel=1e-4)
+    assert expected_size_factor(1.0, 2) == pytest.approx(expected, rel=1e-4)
+    assert expected_size_factor(3.0, 0) < expected_size_factor(3.0, 20) < 1

@@ -2,6 +2,7 @@
 
 import json
 
+import pandas as pd
 import pytest
 
 from simshuffle import run
@@ -15,12 +16,15 @@ from simshuffle.job.uncertainty.measured_facts import (
     MeasuredPrediction,
     measured_facts,
     measured_runs,
+    predict_by_bounds,
 )
 from simshuffle.report import intervals
+from simshuffle.studies.comparison_tables import compare_intervals
 from simshuffle.studies.simulation import sweep
 from simshuffle.studies.simulation.tables import label_column
 from simshuffle.studies.simulation.verb import SweepOptions
 from simshuffle.study import engine
+from tests.drawn import faults, rows_of
 from tests.small import small
 
 SIZE = {"workload__dataset__num_samples": 160, "epochs": 2}
@@ -169,6 +173,14 @@ def test_measured_runs_decide_no_simulation_and_are_read_back():
     assert again.measured == own.measured
 
 
+def test_the_parts_of_closed_forms_add_up_to_the_bound():
+    (single,) = match({"world_size": 8, "strategy": "global-pfs", "epoch_s": 3}, sweep=BOTH)
+    found = predict_by_bounds(single)
+    bound = bounds(single.scenario)
+    assert found.seconds == bound.epoch == pytest.approx(sum(found.parts.values()))
+    assert found.parts["FW+BW"] == bound.compute and found.parts["I/O"] > 0
+
+
 def prediction(measured_s, parts, predicted_parts):
     (single,) = match({"world_size": 8, "epoch_s": measured_s, "parts": parts})
     return MeasuredPrediction(single, 1.0, predicted_parts)
@@ -225,16 +237,37 @@ def test_sentences_on_measured_runs():
         "Predicted 2.94 s (2.1 s – 5.78 s) for local @2048. Your 2 runs took 8 % longer than"
         " predicted; with them 3.15 s (2.5 s – 4 s)."
     )
-    rows = [row_of("local @16", 0.97), row_of("local @64", 2.3, is_expected=False, misfit="all")]
+    rows = [
+        row_of("local @16", 0.97),
+        row_of("local @64", 2.3, is_expected=False, misfit="look at x"),
+    ]
     first, second = intervals.describe_measured(STORED | {"measured": rows})
     assert "3 % less to 130 % longer than predicted" in first
     assert second == (
-        "Your run local @64 takes 2.3 times as long as predicted, outside of 9 s – 12 s: all"
+        "Your run local @64 takes 2.3 times as long as predicted, outside of 9 s – 12 s: look at x"
         " before you trust 2,048 ranks."
     )
+    rows[1] |= {"misfit": "its parts say where"}
+    assert [*intervals.describe_measured(STORED | {"measured": rows})][1].endswith("say where.")
     (alone,) = intervals.describe_measured(STORED | {"measured": [row_of("local @16", 1.0)]})
     assert "Your run took as long as predicted; with it" in alone
     assert not [*intervals.describe_measured(STORED)]
+
+
+def test_two_errors_to_one_side_are_said_once():
+    rows = [row_of("local @16", 1.05), row_of("local @64", 1.13)]
+    (sentence,) = intervals.describe_measured(STORED | {"measured": rows})
+    assert "Your 2 runs took 5 to 13 % longer than predicted;" in sentence
+
+
+def test_figures_have_the_middle_that_measured_runs_moved():
+    ends = intervals.interval_ends(STORED)
+    assert ends == {"local @2048": (2.5, 4.0, 3.15)}
+    rows = pd.DataFrame({"run": ["local @2048", "local @16"]})
+    found = intervals.add_interval_ends(rows, ends | {"local @16": (1.0, 2.0)})
+    assert found[intervals.CENTRE].tolist()[0] == 3.15 and found[intervals.CENTRE].isna()[1]
+    plain = intervals.add_interval_ends(rows, {"local @16": (1.0, 2.0)})
+    assert intervals.CENTRE not in plain
 
 
 def test_tables_of_measured_runs():
@@ -244,7 +277,7 @@ def test_tables_of_measured_runs():
     assert [str(column.header) for column in intervals.table(stored).columns][2] == "with yours"
     assert "with yours" not in [str(c.header) for c in intervals.table(STORED).columns]
     assert intervals.whisker(0) is intervals.WHISKER
-    assert intervals.whisker(2).label.endswith("chance,\nand 2 measured runs)")
+    assert intervals.whisker(2).label.endswith("chance,\nand 2 measured runs; dot: middle)")
 
 
 def test_a_run_predicts_measured_runs_and_repeats(tmp_path):
@@ -257,6 +290,10 @@ def test_a_run_predicts_measured_runs_and_repeats(tmp_path):
     shown = "\n".join(map(str, result.verdict()))
     assert "Your 2 runs took" in shown and "for local @8" in shown
     assert set(result.epochs["run"]) == {"local @8"}  # measured runs are in no table
+    chart = result.study.figures(result)["breakdown"]
+    (middle,) = rows_of(chart, "point")["x"]
+    (label,) = rows_of(chart, "text")["text"]
+    assert middle == facts["centre"] and " → " in label and not [*faults(chart)]
     plain = run(scenario(), interval=True).meta["intervals"]
     (before,) = plain["runs"].values()
     assert facts["before"] == [before["low"], before["high"]] and "measured" not in plain
@@ -270,10 +307,17 @@ def test_a_sweep_shows_the_same_in_table_figure_and_page(tmp_path):
     assert [row["run"] for row in stored["measured"]] == ["local @2"]
     assert set(stored["runs"]) == set(result.tables["sweep"]["label"])
     assert "Your run took" in "\n".join(result.verdict())
-    assert "and 1 measured run)" in str(sweep._figures(result)["sweep"].looks)
+    assert "and 1 measured run; dot: middle)" in str(sweep._figures(result)["sweep"].looks)
     result.save(tmp_path / "out")
     again = sweep.repeat(tmp_path / "out", result.meta)
     assert again.asked["interval"] and len(again.values.measured) == 1
+
+
+def test_a_comparison_says_which_side_has_measured_runs():
+    meta = {"intervals": STORED | {"measured": [row_of("local @16", 1.08)]}}
+    notes = []
+    table = compare_intervals(meta, {"intervals": STORED}, {}, notes)
+    assert len(table) == 1 and notes == ["A: its intervals take in 1 measured run."]
 
 
 def test_check_shows_the_same_by_closed_forms(tmp_path, capsys):
@@ -286,3 +330,4 @@ def test_check_shows_the_same_by_closed_forms(tmp_path, capsys):
     (verdict,) = json.loads(capsys.readouterr().out)
     assert verdict["measured"][0]["run"] == "local @4"
     assert verdict["interval"]["centre"] > 0
+    assert verdict["worth"]["run"] == "local @8"

@@ -129,6 +129,20 @@ def _size_factor(surprise: Floats, covariance: Floats, freedom: float) -> float:
     return float((after / before) ** 2 * (freedom + distance) / (freedom + count))
 
 
+def expected_size_factor(freedom: float, count: int) -> float:
+    """Return by which factor one more measured run changes the variance of all errors,
+    beside ``count`` runs that there are, if its error is as large as the median one.
+
+    The square of an error over its variance is distributed as F of 1 and ``freedom`` +
+    ``count``.
+    """
+    before = freedom + count
+    median = float(special.fdtri(1, before, 0.5))
+    quantiles = special.stdtrit(np.array([before, before + 1]), 0.95)
+    ratio = float(quantiles[1] / quantiles[0])
+    return ratio**2 * (before + median) / (before + 1)
+
+
 def _solve(covariance: Floats, values: Floats) -> Floats:
     """Return the solution of ``covariance`` x = ``values``, of least norm where runs are
     equal and have no chance of their own.

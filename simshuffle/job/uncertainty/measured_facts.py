@@ -83,6 +83,20 @@ def measured_runs(runs: Mapping[str, Scenario]) -> list[MeasuredScenario]:
     return matched
 
 
+def predict_by_bounds(measured: MeasuredScenario) -> MeasuredPrediction:
+    """Return a measured run with the epoch and its parts by closed forms: what is neither
+    compute, allreduce nor exchange is reading.
+    """
+    bound = bounds(measured.scenario)
+    parts = {
+        "FW+BW": bound.compute,
+        "GE+WU": bound.allreduce,
+        "EXCHANGE": bound.exchange.seconds,
+    }
+    reading = max(bound.epoch - sum(parts.values()), 0.0)
+    return MeasuredPrediction(measured, bound.epoch, {**parts, "I/O": reading})
+
+
 def measured_facts(
     predictions: Sequence[MeasuredPrediction], ends: Sequence[tuple[float, float]]
 ) -> list[dict[str, Any]]:

@@ -19,7 +19,6 @@ import numpy as np
 from simshuffle.job.scenario.reading import identity_of
 from simshuffle.job.scenario.scenario import Scenario
 from simshuffle.job.uncertainty.interval import (
-    DRAWS,
     Interval,
     RunDraws,
     Sample,
@@ -91,6 +90,20 @@ class KinErrors:
         is_fitted: Flags = np.array([run.is_fitted for run in self.kin], bool)
         freedom = np.inf if size_known else LEARNED.freedom
         return condition_errors(self.mean, covariance, errors, freedom, is_fitted)
+
+    def with_kin(self, numbers: Sequence[int]) -> KinErrors:
+        """Return the errors with the measured runs of these numbers alone."""
+        count = len(self.targets)
+        rows = np.array([*range(count), *(count + number for number in numbers)])
+        return KinErrors(
+            self.targets,
+            [self.kin[number] for number in numbers],
+            self.mean[rows],
+            self.by_inputs[np.ix_(rows, rows)],
+            self.by_model[np.ix_(rows, rows)],
+            self.chance[rows],
+            {key: influence[rows] for key, influence in self.influence.items()},
+        )
 
     def prior_deviation(self) -> Floats:
         """Return (runs,) standard deviations of all errors, without measured runs."""
@@ -220,7 +233,7 @@ def kin_errors(
     ranks = np.array([scenario.world_size for scenario in scenarios], float)
     correlations = LEARNED.correlations(ranks, [*map(series_of, scenarios)])
 
-    # (runs, DRAWS) logarithms of factors
+    # (runs, draws) logarithms of factors
     by_inputs, by_model, together = (
         np.log([getattr(run_draws, part) for run_draws in draws])
         for part in ("inputs", "model", "together")
@@ -229,10 +242,10 @@ def kin_errors(
         [*runs],
         kin,
         together.mean(axis=1),
-        np.cov(by_inputs),
-        np.cov(by_model) * correlations,
+        np.atleast_2d(np.cov(by_inputs)),
+        np.atleast_2d(np.cov(by_model)) * correlations,
         np.array([run_draws.chance_deviation for run_draws in draws]),
-        {key: by_inputs @ normal / DRAWS for key, normal in normals.items()},
+        {key: by_inputs @ normal / len(normal) for key, normal in normals.items()},
     )
     return errors, kin_draws
 
@@ -257,7 +270,7 @@ def _sample_of_all(
     ranges: Mapping[str, tuple[float, float]],
 ) -> tuple[Sample, dict[str, Floats]]:
     """Return the sample with inputs that only measured runs depend on, too, and the
-    standard normal numbers (DRAWS,) behind each input, in the mean 0.
+    standard normal numbers (draws,) behind each input, in the mean 0.
     """
     known = {drawn_input.key for drawn_input in uncertain.inputs}
     pairs = {single.name: (single.scenario, single.seconds) for single in kin}
@@ -268,14 +281,15 @@ def _sample_of_all(
         if found.key not in known
     ]
     factors = dict(uncertain.sample.factors)
+    draws = len(uncertain.sample.normal)
     if further:
-        points = stats.qmc.Sobol(len(further), seed=1).random(DRAWS)
+        points = stats.qmc.Sobol(len(further), seed=1).random(draws)
         normal = stats.norm.ppf(np.clip(points, 1e-6, 1 - 1e-6))
         for k, found in enumerate(further):
             factors[found.key] = found.factors(normal[:, k])
     normals = {}
     for found in [*uncertain.inputs, *further]:
         order = np.argsort(np.argsort(factors[found.key], kind="stable"))
-        quantiles = stats.norm.ppf((order + 0.5) / DRAWS)
+        quantiles = stats.norm.ppf((order + 0.5) / draws)
         normals[found.key] = np.asarray(quantiles)
     return replace(uncertain.sample, factors=factors), normals

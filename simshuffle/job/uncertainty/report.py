@@ -27,9 +27,11 @@ from simshuffle.job.uncertainty.measured_facts import (
     MeasuredPrediction,
     measured_facts,
     measured_runs,
+    predict_by_bounds,
 )
 from simshuffle.job.uncertainty.narrowing import NarrowedRuns, narrow_intervals
 from simshuffle.job.uncertainty.residuals import MECHANISMS
+from simshuffle.job.uncertainty.worth import worth_measuring
 from simshuffle.spec.units import readable
 from simshuffle.study.options import COMMAND_LINE
 
@@ -121,6 +123,8 @@ def interval_facts(
     ranges: Ranges,
     progress: Callable[[float], None] | None = None,
     measured: Sequence[MeasuredPrediction] = (),
+    *,
+    with_worth: bool = False,
 ) -> dict[str, Any]:
     """Estimate intervals of runs' epochs, inputs' influence, and how sure orders are.
 
@@ -133,6 +137,8 @@ def interval_facts(
         ranges: of inputs by dotted key, lowest and highest (SI units).
         progress: called with the share of the work done, from 0 to 1.
         measured: runs that were measured, which narrow the intervals.
+        with_worth: whether 'worth' says which measurements are worth making, as of
+            `worth_measuring`.
 
     Returns:
         plain values: 'runs' (all of them) and 'hangs' (the influential inputs of the
@@ -154,9 +160,10 @@ def interval_facts(
     uncertain_runs = estimate_intervals(
         runs, ranges, lambda share: tell(share * share_of_targets)
     )
+    scenarios = {run: scenario for run, (scenario, _) in runs.items()}
     uncertain_runs = narrow_intervals(
         uncertain_runs,
-        {run: scenario for run, (scenario, _) in runs.items()},
+        scenarios,
         [prediction.kin() for prediction in measured],
         ranges,
         lambda share: tell(
@@ -178,12 +185,32 @@ def interval_facts(
         },
         "hangs": influences,
         "odds": odds,
-        **(
-            {"measured": measured_facts(measured, uncertain_runs.kin_ends)}
-            if isinstance(uncertain_runs, NarrowedRuns)
-            else {}
-        ),
+        **_further_facts(uncertain_runs, scenarios, measured, ranges, with_worth),
     }
+
+
+def _further_facts(
+    uncertain_runs: UncertainRuns,
+    scenarios: Mapping[str, Scenario],
+    measured: Sequence[MeasuredPrediction],
+    ranges: Ranges,
+    with_worth: bool,
+) -> dict[str, Any]:
+    """Return the facts on measured runs as 'measured', if there are any, and ``with_worth``
+    those on measurements that are worth making as 'worth'.
+    """
+    facts: dict[str, Any] = {}
+    if isinstance(uncertain_runs, NarrowedRuns):
+        facts["measured"] = measured_facts(measured, uncertain_runs.kin_ends)
+    if with_worth:
+        kin = [prediction.kin() for prediction in measured]
+        commands = {
+            found.key: measured_by(found.key) for found in uncertain_runs.inputs
+        }
+        facts["worth"] = worth_measuring(
+            uncertain_runs, scenarios, kin, ranges, commands
+        )
+    return facts
 
 
 def bound_facts(
@@ -200,10 +227,8 @@ def bound_facts(
     return interval_facts(
         {run: (scenario, bounds(scenario).epoch) for run, scenario in runs.items()},
         checked or {},
-        measured=[
-            MeasuredPrediction(single, bounds(single.scenario).epoch)
-            for single in measured
-        ],
+        measured=[predict_by_bounds(single) for single in measured],
+        with_worth=True,
     )
 
 

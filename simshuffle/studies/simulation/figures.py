@@ -10,6 +10,7 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
 import pandas as pd
 
 from simshuffle.report import intervals, report
@@ -25,7 +26,7 @@ from simshuffle.report.chart import (
     rule,
     stack_rows,
 )
-from simshuffle.report.intervals import HIGH, LOW, Ends, add_interval_ends
+from simshuffle.report.intervals import CENTRE, HIGH, LOW, Ends, add_interval_ends
 from simshuffle.report.names import without_schedule
 from simshuffle.report.style import COLOURS, line_height
 from simshuffle.studies.simulation.text import format_seconds
@@ -178,7 +179,8 @@ def _breakdown_looks(interval_subject: str, num_measured: int) -> dict[str, Look
         WHISKER,
         label=textwrap.fill(f"95 % interval of {interval_subject}", NAME_WIDTH + 4),
     )
-    return looks | {"half": interval, "ends": intervals.whisker(num_measured)}
+    ends = intervals.whisker(num_measured)
+    return looks | {"half": interval, "ends": ends, "middle": intervals.MIDDLE}
 
 
 def _height_inches(panels: Sequence[Panel]) -> float:
@@ -303,7 +305,8 @@ def _panel(rows: pd.DataFrame, pieces: pd.DataFrame, *, small: bool = False) -> 
     """
     names, positions = _group_names(rows)
     bar_ends = (rows["end"] + rows["half"]).combine(rows[HIGH], max, fill_value=0.0)
-    texts = rows["end"].map(_seconds_text) + rows[[LOW, HIGH]].apply(
+    rows = rows.assign(**{CENTRE: rows.get(CENTRE, np.nan)})
+    texts = rows["end"].map(_seconds_text) + rows[[LOW, HIGH, CENTRE]].apply(
         _interval_text, axis=1
     )
     rows = rows.assign(y=positions, x=bar_ends, text=texts)
@@ -325,6 +328,8 @@ def _panel(rows: pd.DataFrame, pieces: pd.DataFrame, *, small: bool = False) -> 
         )
     rows_with_interval = rows.assign(x=rows[LOW], x2=rows[HIGH], look="ends")
     marks.append(Mark("interval", rows_with_interval[rows_with_interval[HIGH].notna()]))
+    middles = rows.assign(x=rows[CENTRE], look="middle")
+    marks.append(Mark("point", middles[middles[CENTRE].notna()]))
     ends = rows.assign(
         x=rows["end"] - rows["half"], x2=rows["end"] + rows["half"], look="half"
     )
@@ -344,6 +349,7 @@ def _panel(rows: pd.DataFrame, pieces: pd.DataFrame, *, small: bool = False) -> 
             marks.append(key(name, "bar"))
     # the axis is longer than the longest bar, for the text behind that
     axis_factor = 1.5 if len(rows_with_interval.dropna(subset=HIGH)) else 1.14
+    axis_factor += 0.2 * (len(middles.dropna(subset=CENTRE)) > 0)
     # rows stand equally far apart, so that the name with most lines decides
     line = SMALL_LINE_ROWS if small else LINE_ROWS
     lines = len(names) * max(max(1.0, line * (1 + text.count("\n"))) for text in names)
@@ -395,13 +401,13 @@ def wrap_name(run: str, with_world_size: bool = False) -> str:
 
 def _interval_text(ends: pd.Series[float]) -> str:
     """Return the text of an interval behind the number of a bar, ' (1.2–1.5)' without
-    unit; '' where an end is NaN.
+    unit, or ' → 1.4 (1.2–1.5)' with its middle; '' where an end is NaN.
     """
-    return (
-        ""
-        if ends.isna().any()
-        else f" ({_seconds_text(ends[LOW])}–{_seconds_text(ends[HIGH])})"
-    )
+    if ends[[LOW, HIGH]].isna().any():
+        return ""
+    has_middle = not math.isnan(ends[CENTRE])
+    middle = f" → {_seconds_text(ends[CENTRE])}" if has_middle else ""
+    return f"{middle} ({_seconds_text(ends[LOW])}–{_seconds_text(ends[HIGH])})"
 
 
 def _seconds_text(value: float) -> str:

@@ -24,7 +24,7 @@ from simshuffle.report.chart import (
     log_axis,
     spaced_ticks,
 )
-from simshuffle.report.intervals import HIGH, LOW, whisker
+from simshuffle.report.intervals import CENTRE, HIGH, LOW, MIDDLE, whisker
 from simshuffle.report.names import without_schedule
 from simshuffle.report.report import rows_of_last_epoch
 from simshuffle.report.style import BRIGHT
@@ -128,7 +128,9 @@ def _rows_of_last_epochs(
     are NaN on an axis are left out.
     """
     table = summary[summary["measure"] == measure]
-    table = table.assign(**{name: table.get(name, np.nan) for name in (LOW, HIGH)})
+    table = table.assign(
+        **{name: table.get(name, np.nan) for name in (LOW, HIGH, CENTRE)}
+    )
     table["label"] = without_schedule(table["label"].tolist())
     return rows_of_last_epoch(table, keys_of_combinations(axes))
 
@@ -177,10 +179,11 @@ def _whiskers(
     interval_mark = Mark(
         "interval", rows_with_interval.assign(look=look), y=LOW, y2=HIGH
     )
-    return [interval_mark, key(of_90.label, "interval")], {
-        **line_looks,
-        of_90.label: of_90,
-    }
+    marks = [interval_mark, key(of_90.label, "interval")]
+    middles = rows[rows[CENTRE].notna()]
+    if len(middles):
+        marks.append(Mark("point", middles.assign(look="middle"), y=CENTRE))
+    return marks, {**line_looks, of_90.label: of_90, "middle": MIDDLE}
 
 
 def _describe_samples(samples: Iterable[float]) -> list[str]:
