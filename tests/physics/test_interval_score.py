@@ -8,7 +8,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from simshuffle.extensions.calibration.validation.intervals import num_ranks, prediction_intervals
+from simshuffle.extensions.calibration.validation.intervals import (
+    learn_residuals,
+    num_ranks,
+    prediction_intervals,
+)
 from simshuffle.extensions.calibration.validation.scores import score_intervals, winkler
 from simshuffle.extensions.calibration.validation.table import (
     SCHEMA,
@@ -132,6 +136,22 @@ def test_a_row_never_sees_its_own_set():
     own = 3.0 * np.exp(shipped.quantiles("links", 32.0, ends))
     assert found.iloc[2].tolist() == pytest.approx(own.tolist())
     assert np.ptp(own) < np.ptp(without)
+
+
+def test_a_rate_is_too_high_where_a_time_is_too_short():
+    """Laws that are mostly too fast: a time may be far longer than predicted, and a rate far lower.
+    A rate of which half was measured stands for twice the time."""
+    time = table_of(("mine", "predict", np.nan, 3.0, np.nan, np.nan), kind="allreduce", values="")
+    rate = time.assign(quantity="bus bandwidth")
+    (low, high), (rate_low, rate_high) = (
+        prediction_intervals(rows).to_numpy()[0] / 3.0 for rows in (time, rate)
+    )
+    assert high > 1 / low > 1.0
+    assert (rate_low, rate_high) == pytest.approx((1 / high, 1 / low))
+    half = rate.assign(measured=1.5)
+    assert learn_residuals(half).rows["residual"].tolist() == pytest.approx([log(2)])
+    late = time.assign(measured=6.0)
+    assert learn_residuals(late).rows["residual"].tolist() == pytest.approx([log(2)])
 
 
 def test_what_nobody_knows_of_a_row_widens_its_interval_in_squares():

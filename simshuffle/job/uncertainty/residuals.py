@@ -1,10 +1,10 @@
 """Errors of the laws where machines were measured, by mechanism and number of ranks.
 
-An error is ln(measured / predicted) of a predicted row of the validation
-(validation/data/residuals.csv). A prediction takes its model's error from the rows:
-rows of its own mechanism count fully, others a tenth; rows of another number of ranks
-less by exp(-|log2 ratio| / 2); a set of n rows counts sqrt(n) times as much as a row. A
-set is left out when its own rows are judged.
+An error is ln(measured / predicted) of the time in a predicted row of the validation, or
+of the time that its rate stands for (validation/data/residuals.csv). A prediction takes
+its model's error from the rows: rows of its own mechanism count fully, others a tenth;
+rows of another number of ranks less by exp(-|log2 ratio| / 2); a set of n rows counts
+sqrt(n) times as much as a row. A set is left out when its own rows are judged.
 """
 
 from __future__ import annotations

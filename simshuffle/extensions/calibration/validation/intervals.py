@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from simshuffle.job.uncertainty.residuals import MECHANISMS, Residuals, residuals
+from simshuffle.spec.arrays import Floats
 
 COLUMNS = ("interval_low", "interval_high")
 _MECHANISM_OF_KIND = {
@@ -31,6 +32,16 @@ _RANKS_PATTERNS = (
     r"(?:world_size|accelerators)=(\d+)",
     r"(\d[\d,]*) (?:GPUs|V100|A100|H100|ranks|workers|hosts)",
 )
+RATES = {
+    "throughput",
+    "throughput ratio",
+    "bus bandwidth",
+    "utilisation",
+    "file rate",
+    "read bandwidth",
+    "largest count",
+}
+"""Quantities that fall as a time grows."""
 USUAL_RANKS = 32.0
 """Where a row does not say how many: the middle of those that do."""
 
@@ -59,6 +70,11 @@ def num_ranks(row: Any) -> float:
     return USUAL_RANKS
 
 
+def signs_of(rows: pd.DataFrame) -> Floats:
+    """Return (n,) 1 for times and -1 for rates, whose logarithm falls as a time's grows."""
+    return np.where(rows["quantity"].isin(RATES), -1.0, 1.0)
+
+
 def prediction_intervals(results: pd.DataFrame) -> pd.DataFrame:
     """Return the intervals of rows of the validation, `COLUMNS`, in the unit of each
     row, with the index of ``results``.
@@ -70,10 +86,11 @@ def prediction_intervals(results: pd.DataFrame) -> pd.DataFrame:
     """
     learned_residuals = residuals()
     intervals = []
-    for _, row in results.iterrows():
+    for sign, (_, row) in zip(signs_of(results), results.iterrows(), strict=True):
         log_ends = learned_residuals.ends(
             find_mechanism(row), num_ranks(row), str(row["set"])
         )
+        log_ends = np.sort(sign * log_ends)
         if isinstance(row["spread"], str) and row["spread"]:
             # (2,) the lower and the upper side; distances from the prediction add up in squares
             spread_ends = np.log([row["predicted_low"], row["predicted_high"]])
@@ -88,11 +105,12 @@ def prediction_intervals(results: pd.DataFrame) -> pd.DataFrame:
 
 
 def learn_residuals(results: pd.DataFrame) -> Residuals:
-    """Learn the residuals of the laws, log(measured / predicted), from the rows of a
-    table with use predict and a prediction; others do not count.
+    """Learn the residuals of the laws, log(measured / predicted) of a time, from the rows
+    of a table with use predict and a prediction; others do not count.
 
-    Half the range of repeats is nan where there is no range. A row without a measured
-    value has the residual nan.
+    A rate counts as the time that it stands for: log(predicted / measured). Half the
+    range of repeats is nan where there is no range. A row without a measured value has
+    the residual nan.
     """
     rows = results[(results["use"] == "predict") & results["predicted"].notna()]
     half_range = pd.Series(
@@ -103,7 +121,8 @@ def learn_residuals(results: pd.DataFrame) -> Residuals:
             "set": rows["set"],
             "mechanism": [find_mechanism(row) for _, row in rows.iterrows()],
             "ranks": [num_ranks(row) for _, row in rows.iterrows()],
-            "residual": np.log((rows["measured"] / rows["predicted"]).to_numpy(float)),
+            "residual": signs_of(rows)
+            * np.log((rows["measured"] / rows["predicted"]).to_numpy(float)),
             "repeats": half_range.where(half_range > 0),
         }
     )

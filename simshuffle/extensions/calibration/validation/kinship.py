@@ -21,6 +21,7 @@ from simshuffle.extensions.calibration.validation.intervals import (
     USUAL_RANKS,
     find_mechanism,
     prediction_intervals,
+    signs_of,
 )
 from simshuffle.extensions.calibration.validation.scores import (
     score_intervals,
@@ -30,16 +31,6 @@ from simshuffle.job.uncertainty.kinship import Kinship, condition_errors
 from simshuffle.job.uncertainty.residuals import residuals
 from simshuffle.spec.arrays import Flags, Floats
 
-RATES = {
-    "throughput",
-    "throughput ratio",
-    "bus bandwidth",
-    "utilisation",
-    "file rate",
-    "read bandwidth",
-    "largest count",
-}
-"""Quantities that fall as a time grows."""
 SIZES = {
     "world_size",
     "hosts",
@@ -107,7 +98,7 @@ def larger_runs(results: pd.DataFrame) -> list[LargerRun]:
     rows = results[results["use"].isin(["fit", "predict"]) & has_numbers]
     ends = prediction_intervals(rows)
     rows = rows.assign(
-        sign=np.where(rows["quantity"].isin(RATES), -1.0, 1.0),
+        sign=signs_of(rows),
         ranks=[find_ranks(row) for _, row in rows.iterrows()],
         machine=[name_machine(row) for _, row in rows.iterrows()],
         series=[name_series(row) for _, row in rows.iterrows()],
