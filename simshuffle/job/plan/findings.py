@@ -71,7 +71,7 @@ USUAL = {
     "cluster.topology.cable_latency": UsualRange(26e-9, 26e-9, _S, 1000.0),
     "cluster.topology.switch_latency": UsualRange(75e-9, 400e-9, _S, 100.0),
     "cluster.host.pcie_bandwidth": UsualRange(16e9, 64e9, _RATE, 3.0),
-    "cluster.host.nvlink_bandwidth": UsualRange(50e9, 450e9, _RATE),
+    "cluster.host.nvlink_bandwidth": UsualRange(50e9, 900e9, _RATE),
     "cluster.ssd.read_bandwidth": UsualRange(190e6, 50e9, _RATE),
     "cluster.ssd.write_bandwidth": UsualRange(95e6, 25e9, _RATE),
     "cluster.ssd.latency": UsualRange(1e-6, 100e-6, _S),
