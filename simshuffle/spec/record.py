@@ -219,6 +219,8 @@ Share = Annotated[float, _share, Field(ge=0, lt=1)]
 """A share of something of which some is left: at least 0, less than 1."""
 NonNegative = Annotated[float, BeforeValidator(whole_as_float), Field(ge=0)]
 """A number without unit, not negative."""
+Positive = Annotated[float, BeforeValidator(whole_as_float), Field(gt=0)]
+"""A number without unit, greater than 0."""
 Count = Annotated[int, Field(ge=1, le=2**53)]
 """A whole number, at least 1."""
 if TYPE_CHECKING:

@@ -17,14 +17,13 @@ from rich.table import Table
 from simshuffle.errors import refuse
 from simshuffle.fabric.network import Network, Packet
 from simshuffle.job.lowering.alltoalls import ALGORITHMS, Algorithm, Alltoalls
-from simshuffle.job.plan.effort import MOST_PACKETS
 from simshuffle.job.plan.resources import Resources
 from simshuffle.job.scenario.cluster import Cluster
 from simshuffle.job.scenario.scenario import Scenario
 from simshuffle.report.console import new_table
 from simshuffle.spec.library import suggest_nearest
 from simshuffle.spec.rng import stream
-from simshuffle.studies.collective import ALLREDUCE
+from simshuffle.studies.collective import ALLREDUCE, refuse_many_packets
 from simshuffle.studies.participants import BenchMachine, read_participants
 from simshuffle.study.options import COMMAND_LINE
 
@@ -143,7 +142,16 @@ def time_alltoalls(
         name, values, hosts, gpus_per_host, (ALLREDUCE,)
     )
     alltoalls = _build_alltoalls(cluster, world_size, origin.seed, origin.network)
-    _check_packets(alltoalls, algorithms, sizes, origin.network)
+    if isinstance(origin.network, Packet):
+        mtu = origin.network.mtu
+        refuse_many_packets(
+            sum(
+                count * math.ceil(message_nbytes / mtu)
+                for algorithm in algorithms
+                for nbytes in sizes
+                for count, message_nbytes in alltoalls.list_messages(algorithm, nbytes)
+            )
+        )
     rows = []
     for algorithm in algorithms:
         for nbytes in sizes:
@@ -173,26 +181,3 @@ def _build_alltoalls(
     """
     resources = Resources(cluster, world_size, stream(seed, "placement"))
     return Alltoalls(resources, network)
-
-
-def _check_packets(
-    alltoalls: Alltoalls,
-    algorithms: Sequence[Algorithm],
-    sizes: Sequence[float],
-    network: Network,
-) -> None:
-    """Raise an InputError if the steps of all sizes and algorithms together have more
-    packets than `MOST_PACKETS`; other networks pass.
-    """
-    if not isinstance(network, Packet):
-        return
-    num_packets = sum(
-        count * math.ceil(nbytes / network.mtu)
-        for algorithm in algorithms
-        for size in sizes
-        for count, nbytes in alltoalls.list_messages(algorithm, size)
-    )
-    if num_packets > MOST_PACKETS:
-        rule = f"all sizes together must have at most {MOST_PACKETS:.0e} packets"
-        remedy = "Leave out the largest, or use network.kind: fluid."
-        refuse("--sizes", rule, f"{num_packets:.1e}", remedy, COMMAND_LINE)

@@ -345,10 +345,7 @@ def measure_bench(
             for flow_set in flows
             if flow_set is not None
         )
-        if num_packets > MOST_PACKETS:
-            rule = f"all sizes together must have at most {MOST_PACKETS:.0e} packets"
-            remedy = "Leave out the largest, or use network.kind: fluid."
-            refuse("--sizes", rule, f"{num_packets:.1e}", remedy, COMMAND_LINE)
+        refuse_many_packets(num_packets)
     rows = []
     for num_done, nbytes in enumerate(sizes, 1):
         seconds = bench.seconds(nbytes)
@@ -365,6 +362,16 @@ def measure_bench(
         if progress is not None:
             progress(num_done / len(sizes))
     return BenchMeasurement(bench, rows)
+
+
+def refuse_many_packets(num_packets: float) -> None:
+    """Raise an InputError if all sizes of a collective together have more packets than
+    `MOST_PACKETS`.
+    """
+    if num_packets > MOST_PACKETS:
+        rule = f"all sizes together must have at most {MOST_PACKETS:.0e} packets"
+        remedy = "Leave out the largest, or use network.kind: fluid."
+        refuse("--sizes", rule, f"{num_packets:.1e}", remedy, COMMAND_LINE)
 
 
 def _format_cells(row: Mapping[str, float]) -> tuple[str, ...]:

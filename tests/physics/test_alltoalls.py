@@ -36,6 +36,11 @@ def law(ranks=8, **values):
     return Alltoalls(Resources(cluster, ranks, np.random.default_rng(0)))
 
 
+def shift(ranks, distance):
+    """The messages from every rank to the one ``distance`` further."""
+    return next(ranks._find_shifts([distance]))
+
+
 def test_all_at_once_the_host_posts_while_small_messages_travel():
     """L + 7 x 1.1 us; 7 x 100 B take the cable 0.07 us meanwhile."""
     parts = law().parts("linear", 100.0)
@@ -64,6 +69,18 @@ def test_a_step_of_pairs_is_a_trip_a_message_and_its_bytes():
     assert law().seconds("pairwise", 1e4) == pytest.approx(7 * (6 + 3 + 1) * US)
 
 
+@pytest.mark.parametrize("algorithm", ["linear", "pairwise", "bruck"])
+def test_no_answer_depends_on_what_was_asked_before(algorithm):
+    """Adaptive routing remembers its messages, but those of another algorithm or size are none of
+    this one's."""
+    tree = {"kind": "fat_tree", "levels": 2, "arity": 6, "taper": 2, "link_bandwidth": "1 GB/s"}
+    adaptive = {"cluster__topology": tree, "cluster__routing": {"kind": "adaptive"}}
+    asked = law(22, **adaptive)
+    for other in sorted({"linear", "pairwise", "bruck"} - {algorithm}):
+        asked.seconds(other, 3e4)
+    assert asked.parts(algorithm, 1e5) == law(22, **adaptive).parts(algorithm, 1e5)
+
+
 def test_steps_go_through_the_network_that_is_given():
     """Pairs meet nobody, so packets take as long as flows; and the analytic network, in which links
     are never shared, lets both ranks of a host send 10 kB at once in 1 us."""
@@ -74,7 +91,7 @@ def test_steps_go_through_the_network_that_is_given():
         assert packets.seconds(algorithm, 1e4) == pytest.approx(expected, rel=1e-6)
     shared = small(**FREE, cluster__host=TWO_A_HOST, world_size=4).cluster
     alone = Alltoalls(Resources(shared, 4, np.random.default_rng(0)), Analytic())
-    assert alone._simulate([_Step(alone._shift(2), 1e4)], 0.0) == pytest.approx(3 * US)
+    assert alone._simulate([_Step(shift(alone, 2), 1e4)], 0.0) == pytest.approx(3 * US)
     assert packets.list_messages("bruck", 100.0) == [(8, 400.0)] * 3
     assert packets.list_messages("pairwise", 100.0) == [(8, 100.0)] * 7
     assert packets.list_messages("linear", 100.0) == []
@@ -146,7 +163,7 @@ def test_a_slow_cable_delays_what_its_rank_sends_and_what_it_receives():
     """The cable of rank 0 at 0.1 GB/s: of three messages, each to the next rank, those to ranks 0
     and 1 take 2 + 10 + 2 us, and the other one 0.1 us of wire."""
     slow = law(3, cluster__faults={"switch>h0000": 0.01})
-    ends = slow._simulate([_Step(slow._shift(1), 1000.0)], 0.0)
+    ends = slow._simulate([_Step(shift(slow, 1), 1000.0)], 0.0)
     assert ends[0] == pytest.approx(np.array([14.0, 14.0, 4.1]) * US)
 
 
@@ -174,7 +191,7 @@ def drift(*steps):
     a message costs. A step is a distance and bytes."""
     cluster = small(**FREE, cluster__host=TWO_A_HOST, world_size=4).cluster
     ranks = Alltoalls(Resources(cluster, 4, np.random.default_rng(0)))
-    return ranks._simulate([_Step(ranks._shift(far), n) for far, n in steps], 0.0) / US
+    return ranks._simulate([_Step(shift(ranks, far), n) for far, n in steps], 0.0) / US
 
 
 def test_a_late_rank_delays_whom_it_sends_to_and_who_asks_it():

@@ -7,13 +7,13 @@ import pytest
 
 from simshuffle.extensions.calibration.validation import kinship
 from simshuffle.extensions.calibration.validation.kinship import (
-    find_ranks,
     larger_runs,
     learn_kinship,
     median_half_width,
     name_machine,
     name_series,
     narrow_larger_runs,
+    num_ranks,
     summarize_narrowing,
 )
 from simshuffle.extensions.calibration.validation.table import SCHEMA
@@ -82,7 +82,7 @@ def test_a_rate_that_is_too_low_is_a_time_that_is_too_long():
     ],
 )
 def test_ranks_of_a_row(values, case, ranks):
-    assert find_ranks({"values": values, "case": case}) == ranks
+    assert num_ranks({"values": values, "case": case}) == ranks
 
 
 def test_machines_and_series_of_rows():

@@ -9,7 +9,7 @@ from simshuffle import run
 from simshuffle.cli import main
 from simshuffle.errors import InputError
 from simshuffle.job.plan.bounds import bounds
-from simshuffle.job.scenario.measured import PARTS, MeasuredRun, match_measured, read_measured
+from simshuffle.job.scenario.measured import PARTS, MeasuredEpoch, match_measured, read_measured
 from simshuffle.job.scenario.scenario import all_runs, load_scenario
 from simshuffle.job.sim.cell import RunCell
 from simshuffle.job.uncertainty.measured_facts import (
@@ -92,7 +92,7 @@ BOTH = {"workload.exchange": ["local_shuffle", "global_shuffle:source=pfs"]}
 
 def match(*rows, sweep=None):
     runs = all_runs([scenario().with_values({"sweep": sweep or {}})])
-    return match_measured([MeasuredRun(**row) for row in rows], runs)
+    return match_measured([MeasuredEpoch(**row) for row in rows], runs)
 
 
 def test_a_row_is_predicted_by_the_run_of_its_strategy():

@@ -25,7 +25,7 @@ and one more overhead (`MessagePassing`). The algorithms are those of Open MPI
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, get_args
@@ -100,8 +100,8 @@ class _Step:
 class Alltoalls:
     """The all-to-alls among all M ranks of a machine that does nothing else.
 
-    The routes of each distance between sender and receiver are found once and kept. A
-    router that remembers counts them as sent.
+    Routes are found once for each algorithm and kept. A router that remembers begins anew
+    with each, so no answer depends on what was asked before.
 
     Args:
         resources: the ranks, and the links between them.
@@ -113,7 +113,6 @@ class Alltoalls:
         self._network: Network = network or Fluid()
         self._passing = resources.cluster.message_passing
         self._ranks: Ints = np.arange(resources.world_size)
-        self._shifts: dict[int, _Shift] = {}
 
     @property
     def world_size(self) -> int:
@@ -140,7 +139,11 @@ class Alltoalls:
         resolved = self.resolve_algorithm(algorithm, nbytes)
         if resolved == "pairwise":
             return self._time_pairwise(nbytes)
-        return self._time_bruck(nbytes) if resolved == "bruck" else self._linear(nbytes)
+        return (
+            self._time_bruck(nbytes)
+            if resolved == "bruck"
+            else self._time_linear(nbytes)
+        )
 
     def seconds(self, algorithm: Algorithm, nbytes: float) -> float:
         """Return the seconds until the slowest rank has ended an all-to-all of
@@ -148,7 +151,7 @@ class Alltoalls:
         """
         return self.parts(algorithm, nbytes).seconds
 
-    def _linear(self, nbytes: float) -> AlltoallTimes:
+    def _time_linear(self, nbytes: float) -> AlltoallTimes:
         """Time the algorithm that posts all messages at once."""
         per_byte, latency = self.at_once
         links = per_byte * nbytes
@@ -175,22 +178,18 @@ class Alltoalls:
         return [(self.world_size, step.nbytes) for step in steps]
 
     def _pairwise_steps(self, nbytes: float) -> list[_Step]:
-        """Return the steps of the algorithm of pairs, or a sample of them."""
-        most = max(MAX_MESSAGES // self.world_size, 2)
-        return [
-            _Step(self._shift(distance), nbytes)
-            for distance in self._spread_distances(most)
-        ]
+        """Return the steps of the pairwise algorithm, or a sample of its steps."""
+        return [_Step(shift, nbytes) for shift in self._pairwise_shifts]
 
     def _bruck_steps(self, nbytes: float) -> list[_Step]:
         """Return the steps of Bruck's algorithm: each packs and unpacks the blocks that
         it sends.
         """
         steps = []
-        for k in range((self.world_size - 1).bit_length()):
+        for k, shift in enumerate(self._bruck_shifts):
             sent_nbytes = np.count_nonzero(self._ranks >> k & 1) * nbytes
             copying = 2 * sent_nbytes / self._copy_rate(nbytes)
-            steps.append(_Step(self._shift(1 << k), sent_nbytes, copying))
+            steps.append(_Step(shift, sent_nbytes, copying))
         return steps
 
     def _copy_rate(self, nbytes: float) -> float:
@@ -292,29 +291,39 @@ class Alltoalls:
         ends: Floats = network.finish[host_work]
         return ends
 
-    def _spread_distances(self, most: int) -> list[int]:
-        """Return the distances from 1 to M - 1, or ``most`` of them, evenly spread."""
+    def _spread_distances(self, max_count: int) -> list[int]:
+        """Return all distances between ranks, 1 to M - 1, or ``max_count`` of them, evenly
+        spread.
+        """
         count = self.world_size - 1
-        spread = np.linspace(1, count, min(count, most)).round().astype(int)
+        spread = np.linspace(1, count, min(count, max_count)).round().astype(int)
         distances: list[int] = np.unique(spread).tolist()
         return distances
 
-    def _shift(self, distance: int) -> _Shift:
-        """Return the shift over ``distance`` ranks, computed once for each distance."""
-        if distance not in self._shifts:
-            self._shifts[distance] = self._find_routes(distance)
-        return self._shifts[distance]
+    @cached_property
+    def _pairwise_shifts(self) -> list[_Shift]:
+        """The shifts of the steps of pairs that are simulated."""
+        max_count = max(MAX_MESSAGES // self.world_size, 2)
+        return [*self._find_shifts(self._spread_distances(max_count))]
 
-    def _find_routes(self, distance: int) -> _Shift:
-        """Return the shift over ``distance`` ranks; a router that remembers counts its
-        messages as sent.
+    @cached_property
+    def _bruck_shifts(self) -> list[_Shift]:
+        """The shifts of the steps of Bruck's algorithm, by powers of two."""
+        count = (self.world_size - 1).bit_length()
+        return [*self._find_shifts([1 << k for k in range(count)])]
+
+    def _find_shifts(self, distances: Sequence[int]) -> Iterator[_Shift]:
+        """Yield the shift over each of ``distances``. A router that remembers counts the
+        messages of the shifts before as sent, and no others.
         """
-        target = (self._ranks + distance) % self.world_size
-        routes, latency = self._resources.message(self._ranks, target)
-        used_columns = max(int((routes >= 0).any(axis=0).sum()), 1)
-        return _Shift(
-            distance, routes[:, :used_columns], latency + self._passing.latency
-        )
+        resources = self._resources.with_fresh_routes()
+        for distance in distances:
+            target = (self._ranks + distance) % self.world_size
+            routes, latency = resources.message(self._ranks, target)
+            num_columns = max(int((routes >= 0).any(axis=0).sum()), 1)
+            yield _Shift(
+                distance, routes[:, :num_columns], latency + self._passing.latency
+            )
 
     def _loads(self, routes: Ints32) -> Ints:
         """Count the routes that cross each link, (links,)."""
@@ -332,8 +341,7 @@ class Alltoalls:
         loads = np.zeros(len(links.names))
         latency = 0.0
         distances = self._spread_distances(MAX_SHIFTS)
-        for distance in distances:
-            shift = self._shifts.get(distance) or self._find_routes(distance)
+        for shift in self._find_shifts(distances):
             loads += self._loads(shift.routes)
             latency = max(latency, float(shift.latency.max()))
         shifts_per_sample = (self.world_size - 1) / len(distances)

@@ -4,22 +4,21 @@ where to.
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import ClassVar, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import model_validator
 
 from simshuffle.errors import InputError, Problem
 from simshuffle.spec.record import (
     Bandwidth,
     Count,
+    Positive,
     PositiveNBytes,
     PositiveSeconds,
     Sourced,
-    whole_as_float,
 )
 
 Place = Literal["memory", "ssd", "pfs", "object_store"]
-Positive = Annotated[float, BeforeValidator(whole_as_float), Field(gt=0)]
 
 
 class Checkpoint(Sourced):

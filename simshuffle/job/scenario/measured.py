@@ -1,5 +1,5 @@
-"""Runs of the same training that somebody has measured: rows of a scenario or of a CSV
-file, and the scenario that predicts each of them.
+"""Measured runs of a training: rows of a scenario or of a CSV file, and the scenario that
+predicts each of them.
 """
 
 from __future__ import annotations
@@ -9,18 +9,17 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
 from simshuffle.errors import InputError, Problem, refuse
 from simshuffle.spec.library import suggest_nearest
-from simshuffle.spec.record import Count, Spec, whole_as_float
+from simshuffle.spec.record import Count, Positive, Spec
 
 if TYPE_CHECKING:
     from simshuffle.job.scenario.scenario import Scenario
 
-Positive = Annotated[float, BeforeValidator(whole_as_float), Field(gt=0)]
 MAX_ROWS = 64
 """Rows of measured runs, each of which is predicted first."""
 MAX_REPEAT_FACTOR = 2.0
@@ -54,7 +53,7 @@ EXAMPLE = (
 )
 
 
-class MeasuredRun(Spec):
+class MeasuredEpoch(Spec):
     """A measured run of the training, of a steady epoch after the first one.
 
     Attributes:
@@ -86,7 +85,7 @@ class MeasuredRun(Spec):
 class MeasuredScenario:
     """A measured run, and the scenario that predicts it."""
 
-    row: MeasuredRun
+    row: MeasuredEpoch
     name: str  # of the run, such as 'local @64'
     scenario: Scenario
 
@@ -104,7 +103,7 @@ class MeasuredScenario:
 
 
 def read_measured(path: Path) -> list[dict[str, Any]]:
-    """Read measured runs from a CSV file, as plain values of `MeasuredRun`.
+    """Read measured runs from a CSV file, as plain values of `MeasuredEpoch`.
 
     Raises:
         InputError: with every problem of the file.
@@ -216,7 +215,7 @@ def _positive(text: str) -> float | None:
 
 
 def match_measured(
-    rows: Sequence[MeasuredRun], runs: Mapping[str, Scenario]
+    rows: Sequence[MeasuredEpoch], runs: Mapping[str, Scenario]
 ) -> list[MeasuredScenario]:
     """Return the scenario that predicts each measured run: the run of its strategy, on as
     many ranks and with the values of the row.
@@ -250,7 +249,7 @@ def match_measured(
     return matched
 
 
-def _match_row(row: MeasuredRun, runs: Mapping[str, Scenario]) -> MeasuredScenario:
+def _match_row(row: MeasuredEpoch, runs: Mapping[str, Scenario]) -> MeasuredScenario:
     """Return the scenario that predicts a row, see `match_measured`."""
     if all(getattr(row, name) is None for name in QUANTITIES):
         rule = f"needs one of {', '.join(QUANTITIES)}"
@@ -260,7 +259,7 @@ def _match_row(row: MeasuredRun, runs: Mapping[str, Scenario]) -> MeasuredScenar
         remedy = suggest_nearest(name, [*PARTS.values()])
         refuse("parts", "is no label", repr(name), remedy, "")
     strategy = row.strategy.split(" @")[0]
-    series_of_run = {name: _series(name, run) for name, run in runs.items()}
+    series_of_run = {name: name_without_ranks(name, run) for name, run in runs.items()}
     names = [
         name
         for name, run in runs.items()
@@ -287,7 +286,7 @@ def _match_row(row: MeasuredRun, runs: Mapping[str, Scenario]) -> MeasuredScenar
     return next(iter(by_document.values()))
 
 
-def _series(name: str, run: Scenario) -> str:
+def name_without_ranks(name: str, run: Scenario) -> str:
     """Return the name of a run without its number of ranks."""
     return " ".join(word for word in name.split(" ") if word != f"@{run.world_size}")
 

@@ -21,7 +21,7 @@ from simshuffle.job.scenario.checks import cross_field_problems, sweep_problems
 from simshuffle.job.scenario.cluster import Cluster
 from simshuffle.job.scenario.faults import Fault, host_names
 from simshuffle.job.scenario.jobs import Job, problem_of, together_problems
-from simshuffle.job.scenario.measured import MeasuredRun
+from simshuffle.job.scenario.measured import MeasuredEpoch
 from simshuffle.job.scenario.model import ModelProfile, StepTimes
 from simshuffle.job.scenario.reading import by_content, files, resolve
 from simshuffle.job.scenario.recovery import Recovery, recovery_problems
@@ -97,7 +97,7 @@ class Scenario(Spec):
     sweep: dict[str, list[Any]] = Field(default_factory=dict)
     models: dict[str, ModelProfile] = Field(default_factory=dict)
     calibrated: list[Calibrated] = Field(default_factory=list)
-    measured: list[MeasuredRun] = Field(default_factory=list)
+    measured: list[MeasuredEpoch] = Field(default_factory=list)
     failures: Failures | None = None
     recovery: Recovery | None = None
     # compared as equal: what is said of two scenarios makes them no different

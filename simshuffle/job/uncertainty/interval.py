@@ -72,7 +72,7 @@ class InputInfluence:
 
 @dataclass(frozen=True)
 class Sample:
-    """What is drawn for all runs together, `DRAWS` values of each."""
+    """The `DRAWS` random draws that all runs share."""
 
     factors: Mapping[str, Floats]  # on each input, by dotted key
     mechanisms: Mapping[str, Floats]  # shares of the errors of each mechanism, 0 to 1

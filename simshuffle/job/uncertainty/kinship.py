@@ -1,4 +1,4 @@
-"""Condition the errors of predictions on runs that were measured on the same machine.
+"""Condition the errors of predictions on measured runs of their machine.
 
 An error is ln(measured / predicted) of a time. The errors of the runs of one machine
 are kin: a share of their variance is common to all runs, and a share to the runs that
@@ -26,7 +26,7 @@ from simshuffle.spec.late import special
 
 @dataclass(frozen=True)
 class Kinship:
-    """How much the errors of two runs of one machine have in common."""
+    """The correlation between the errors of two runs of a machine."""
 
     machine: float  # share of an error's variance that all runs have in common
     series: float  # share that runs at different numbers of ranks have in common, too
@@ -60,7 +60,7 @@ ranks predicted from the smaller ones of its machine (`python benchmarks/kinship
 
 @dataclass(frozen=True)
 class Posterior:
-    """The errors of unmeasured runs, given those of measured ones."""
+    """The errors of unmeasured runs, conditioned on measured runs."""
 
     mean: Floats  # (runs,) of the errors
     # (runs, runs): as of a normal distribution with the same 90 % intervals

@@ -1,4 +1,4 @@
-"""Narrow the intervals of runs by runs of the same training that were measured.
+"""Narrow the intervals of runs by measured runs of their training.
 
 The covariance of the errors of two runs has three parts. Unknown inputs have one value
 for all runs: their part is that of the draws. Errors of laws are kin

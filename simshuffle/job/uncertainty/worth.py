@@ -7,9 +7,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from simshuffle.job.plan.bounds import bounds
+from simshuffle.job.scenario.measured import name_without_ranks
 from simshuffle.job.scenario.scenario import Scenario
 from simshuffle.job.uncertainty.inputs import keys_of
 from simshuffle.job.uncertainty.interval import Interval, UncertainRuns
@@ -102,9 +101,7 @@ def candidate_runs(run: str, scenario: Scenario, measured: set[str]) -> list[Kin
     """Return runs on fewer ranks, each `STEP` times fewer, that are not measured yet; [] of
     a run on one host.
     """
-    name = " ".join(
-        word for word in run.split(" ") if word != f"@{scenario.world_size}"
-    )
+    name = name_without_ranks(run, scenario)
     gpus = scenario.cluster.host.gpus
     candidates: list[KinRun] = []
     ranks = scenario.world_size
@@ -123,4 +120,4 @@ def half_width(interval: Interval) -> float:
     moved it, else of the prediction.
     """
     middle = interval.value if interval.centre is None else interval.centre
-    return float(np.abs(interval.high - interval.low) / 2 / middle)
+    return (interval.high - interval.low) / 2 / middle

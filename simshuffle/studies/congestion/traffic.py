@@ -276,13 +276,12 @@ class UsedFabric:
         for that: Prisacari, Rodriguez, Minkenberg and Hoefler, ICS 2013.)
         """
         rack_of_switch = self.resources.rack_of_switch
-        leaves = self._leaf_names
-        if not all(leaves) or len({rack_of_switch[name] for name in leaves}) < 2:
-            return 0.0
-        rack = np.array([rack_of_switch[name] for name in leaves])
-        others = self.world_size - np.bincount(rack)
-        sent = np.bincount(rack, nbytes) * others / (self.world_size - 1)
+        rack = np.array([rack_of_switch.get(name, 0) for name in self._leaf_names])
         used_racks = np.unique(rack)
+        if len(used_racks) < 2:
+            return 0.0
+        num_outside = self.world_size - np.bincount(rack)
+        sent = np.bincount(rack, nbytes) * num_outside / (self.world_size - 1)
         return float((sent[used_racks] / self._rack_capacity[used_racks]).max())
 
     @cached_property

@@ -272,19 +272,14 @@ def measure_alltoall(scenario: str, values: Mapping[str, str], quantity: str) ->
     nbytes = take_number(scenario_values, "nbytes=16 B", parse_nbytes)
     (algorithm,) = parse_algorithms(scenario_values.pop("algorithm", ""))
     resolved = load_with_values(scenario, scenario_values)
-    routing = resolved.cluster.routing
-    # a router that remembers would let a row depend on the rows before it
-    if routing is not None and routing.remembers:
-        alltoalls = alltoalls_of_scenario(resolved)
-    else:
-        alltoalls = _kept_alltoalls(CacheArgument(resolved.model_dump_json(), resolved))
+    alltoalls = _kept_alltoalls(CacheArgument(resolved.model_dump_json(), resolved))
     return alltoalls.seconds(algorithm, nbytes)
 
 
 @lru_cache(maxsize=1)
 def _kept_alltoalls(scenario: CacheArgument[Scenario]) -> Alltoalls:
-    """Return the all-to-alls of a scenario, whose routes are the same for all sizes;
-    those of the last scenario are kept in this process.
+    """Return the all-to-alls of a scenario; the last ones are kept in this process, as
+    all sizes have their routes in common.
     """
     return alltoalls_of_scenario(scenario.argument)
 

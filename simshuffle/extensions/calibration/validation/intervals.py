@@ -29,7 +29,7 @@ _MECHANISM_OF_QUANTITY = {
 _SETS_OF_READS = {"abci_2020_files", "abci_2020_latency", "slides"}
 """Sets of training runs that wait for files."""
 _RANKS_PATTERNS = (
-    r"(?:world_size|accelerators)=(\d+)",
+    r"(?:world_size|accelerators|clients)=(\d+)",
     r"(\d[\d,]*) (?:GPUs|V100|A100|H100|ranks|workers|hosts)",
 )
 RATES = {
@@ -61,8 +61,8 @@ def find_mechanism(row: Any) -> str:
 
 
 def num_ranks(row: Any) -> float:
-    """Return the number of ranks, GPUs, hosts or accelerators that a row's values, else
-    its case, name first; `USUAL_RANKS` where neither names one.
+    """Return the number of ranks, GPUs, hosts, accelerators or clients that a row's
+    values, else its case, name first; `USUAL_RANKS` where neither names one.
     """
     for pattern in _RANKS_PATTERNS:
         if match := re.search(pattern, f"{row['values']}; {row['case']}"):

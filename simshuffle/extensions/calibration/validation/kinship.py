@@ -1,4 +1,4 @@
-"""Predict the larger runs of a validation from the smaller ones of the same machine, and
+"""Predict the larger runs of a validation from the smaller runs of their machine, and
 learn how much the errors of a machine's runs have in common.
 
 Every measured row on fewer ranks of the same machine counts as a measured run, never one
@@ -18,14 +18,12 @@ import pandas as pd
 from scipy import optimize, special
 
 from simshuffle.extensions.calibration.validation.intervals import (
-    USUAL_RANKS,
     find_mechanism,
+    num_ranks,
     prediction_intervals,
     signs_of,
 )
-from simshuffle.extensions.calibration.validation.scores import (
-    score_intervals,
-)
+from simshuffle.extensions.calibration.validation.scores import score_intervals
 from simshuffle.job.uncertainty.inputs import Z90
 from simshuffle.job.uncertainty.kinship import Kinship, condition_errors
 from simshuffle.job.uncertainty.residuals import residuals
@@ -49,10 +47,6 @@ MIN_OWN_SHARE = 0.1
 """Share of an error's variance that is a run's own, at least (chosen)."""
 START = (0.3, 0.5, 0.2, 6.0, 3.0)
 """Shares of machine, series and run, doublings and freedom from which a search starts."""
-_RANKS = (
-    r"(?:world_size|accelerators|clients)=(\d+)",
-    r"(\d[\d,]*) (?:GPUs|V100|A100|H100|ranks|workers|hosts)",
-)
 
 
 @dataclass(frozen=True)
@@ -88,8 +82,8 @@ class LargerRun:
 
 
 def larger_runs(results: pd.DataFrame) -> list[LargerRun]:
-    """Return the predicted rows of a validation that have measured rows on fewer ranks of
-    the same machine.
+    """Return the predicted rows of a validation for whose machine there are measured
+    rows on fewer ranks.
 
     ``results`` has the columns of the table `validation`, with intervals without
     measured runs.
@@ -99,7 +93,7 @@ def larger_runs(results: pd.DataFrame) -> list[LargerRun]:
     ends = prediction_intervals(rows)
     rows = rows.assign(
         sign=signs_of(rows),
-        ranks=[find_ranks(row) for _, row in rows.iterrows()],
+        ranks=[num_ranks(row) for _, row in rows.iterrows()],
         machine=[name_machine(row) for _, row in rows.iterrows()],
         series=[name_series(row) for _, row in rows.iterrows()],
         chance=[residuals().chance(find_mechanism(row)) for _, row in rows.iterrows()],
@@ -136,18 +130,8 @@ def _larger_runs(rows: pd.DataFrame) -> Iterator[LargerRun]:
             )
 
 
-def find_ranks(row: Any) -> float:
-    """Return the number of ranks, accelerators, hosts or clients of a row, from its
-    values, else its case; `USUAL_RANKS` where neither has one.
-    """
-    for pattern in _RANKS:
-        if match := re.search(pattern, f"{row['values']}; {row['case']}"):
-            return float(match[1].replace(",", ""))
-    return USUAL_RANKS
-
-
 def _values(row: Any) -> dict[str, str]:
-    """Return the values of a row by key; of a ratio those of its first run."""
+    """Return the values of a row by key; a ratio has the values of its first run."""
     first_run = str(row["values"]).split("|")[0]
     pairs = (piece.split("=", 1) for piece in first_run.split(";") if "=" in piece)
     return {key.strip(): value.strip() for key, value in pairs}
