@@ -529,8 +529,8 @@ def sweep(
         interval: Add 90 % intervals, what they hang on, and how sure the order of runs is.
         ranges: With --interval: between which values a key lies in 9 of 10 cases. Default: by
             its source.
-        measured: CSV of runs that you measured (world_size, strategy, epoch_s, ...), which
-            narrow the intervals. Default: the scenario's own.
+        measured: CSV of runs that you measured (world_size, strategy, epoch_s, ...), a folder
+            of doctor, or an epoch log. They narrow the intervals. Default: the scenario's own.
         set: Set a value of the scenario.
         out: Result folder; nothing is written without it.
         force: Replace the result that is in the result folder.

@@ -39,6 +39,10 @@ class Extension:
         figures: kinds of figures for papers, by name.
         folders: remedies, as sentences, for kinds of result folders that no study
             reads, by kind.
+        measured: readers ("module:function") of measured runs, by what they read. Each
+            returns the rows of a path, as plain values of
+            `simshuffle.job.scenario.measured.MeasuredEpoch`, or None if the path is of
+            another format.
     """
 
     commands: Mapping[str, str] = field(default_factory=dict)
@@ -46,3 +50,4 @@ class Extension:
     schemas: Mapping[str, str] = field(default_factory=dict)
     figures: Mapping[str, PaperFigure] = field(default_factory=dict)
     folders: Mapping[str, str] = field(default_factory=dict)
+    measured: Mapping[str, str] = field(default_factory=dict)

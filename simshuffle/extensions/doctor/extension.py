@@ -15,4 +15,7 @@ EXTENSION = Extension(
         "train.Recording": "simshuffle.extensions.doctor.recording:Recording",
     },
     folders={"doctor": "It is a recorded training: simshuffle doctor FOLDER shows it."},
+    measured={
+        "a folder of simshuffle doctor": "simshuffle.extensions.doctor.measured:read_training"
+    },
 )

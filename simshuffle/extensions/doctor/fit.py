@@ -68,7 +68,7 @@ def fit(
     records: Record | Sequence[Record], include: Sequence[Path] = ()
 ) -> FittedTraining:
     """Fit the scenario of one training to its record, or its records at several numbers
-    of ranks. A cold first epoch is left out (`_drop_cold_epoch`).
+    of ranks. A cold first epoch is left out (`drop_cold_epoch`).
 
     Args:
         records: of the same training on the same host, in any order.
@@ -80,16 +80,16 @@ def fit(
             number of ranks; or a fragment cannot be read.
     """
     records = [records] if isinstance(records, Record) else list(records)
-    ranks = list(map(_num_ranks, records))
+    ranks = list(map(num_ranks, records))
     if len(set(ranks)) < len(records):
         rule = "must have different numbers of ranks"
         numbers = " and ".join(map(str, ranks))
         remedy = "Name one record of each."
         refuse("RECORD", rule, numbers, remedy, records[0].source)
-    return _ScenarioFit(sorted(records, key=_num_ranks), include).fit_training()
+    return _ScenarioFit(sorted(records, key=num_ranks), include).fit_training()
 
 
-def _num_ranks(record: Record) -> int:
+def num_ranks(record: Record) -> int:
     """Return the number of ranks of the training, else the highest of the rows, + 1."""
     return int(record.about.get("ranks") or record.rows["rank"].max() + 1)
 
@@ -102,12 +102,12 @@ class _ScenarioFit:
 
     def __init__(self, records: Sequence[Record], include: Sequence[Path]) -> None:
         """Read tables of the records, which have the fewest ranks first."""
-        self.records = [_drop_cold_epoch(record) for record in records]
+        self.records = [drop_cold_epoch(record) for record in records]
         self.loads = [batch_loads(record) for record in self.records]
         self.all_loads = pd.concat(self.loads, ignore_index=True)
         pairs = zip(self.records, self.loads, strict=True)
         self.steps = [step_rows(record, loads) for record, loads in pairs]
-        self.ranks = tuple(map(_num_ranks, self.records))  # of each record
+        self.ranks = tuple(map(num_ranks, self.records))  # of each record
         self.about = records[0].about
         self.loader = loader_settings(records[0])
         self.batch = int(self.steps[0]["samples"].max())  # samples of a full batch
@@ -456,7 +456,7 @@ def _read_jitter(loads: pd.DataFrame, latency: float) -> float:
     )
 
 
-def _drop_cold_epoch(record: Record) -> Record:
+def drop_cold_epoch(record: Record) -> Record:
     """Return the record without its first epoch, whose caches are cold and whose
     processes are warming up, if the later ones have at least half as many steps; else
     the record itself. Rows of no batch go that began before the second epoch.

@@ -1,14 +1,16 @@
-"""Measured runs of a training: rows of a scenario or of a CSV file, and the scenario that
-predicts each of them.
+"""Measured runs of a training: rows of a scenario or of a file, and the scenario that predicts
+each of them.
 """
 
 from __future__ import annotations
 
 import csv
 import math
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
@@ -16,6 +18,7 @@ from pydantic import Field
 from simshuffle.errors import InputError, Problem, refuse
 from simshuffle.spec.library import suggest_nearest
 from simshuffle.spec.record import Count, Positive, Spec
+from simshuffle.study.registry import merge_extensions
 
 if TYPE_CHECKING:
     from simshuffle.job.scenario.scenario import Scenario
@@ -38,7 +41,8 @@ PARTS = {
     "exchange_s": "EXCHANGE",
 }
 """Label of a part of an epoch, waiting for it included, by its column."""
-_NUMBERS = (*QUANTITIES, *PARTS)
+_COUNTS = ("world_size", "hosts", "iterations")
+_NUMBERS = (*_COUNTS, *QUANTITIES, *PARTS)
 _YES = {
     "yes": True,
     "true": True,
@@ -60,6 +64,8 @@ class MeasuredEpoch(Spec):
         world_size: ranks that it had.
         strategy: its label without the ranks, such as 'partial-0.1', or the kind of its
             exchange; '' if the scenario has only one.
+        hosts: hosts that the ranks filled; None if not known.
+        iterations: iterations that ``epoch_s`` and ``parts`` are of; None for an epoch.
         epoch_s: seconds of an epoch.
         iteration_s: seconds of an iteration, in the mean over an epoch.
         samples_per_s: samples a second of all ranks together.
@@ -72,6 +78,8 @@ class MeasuredEpoch(Spec):
 
     world_size: Count
     strategy: str = ""
+    hosts: Count | None = None
+    iterations: Count | None = None
     epoch_s: Positive | None = None
     iteration_s: Positive | None = None
     samples_per_s: Positive | None = None
@@ -103,11 +111,14 @@ class MeasuredScenario:
 
 
 def read_measured(path: Path) -> list[dict[str, Any]]:
-    """Read measured runs from a CSV file, as plain values of `MeasuredEpoch`.
+    """Read measured runs as plain values of `MeasuredEpoch`, from a CSV file or from a recorded
+    training that an extension reads.
 
     Raises:
         InputError: with every problem of the file.
     """
+    columns: list[str] = []
+    failure = ""
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             table = csv.DictReader(file, strict=True, skipinitialspace=True)
@@ -115,8 +126,12 @@ def read_measured(path: Path) -> list[dict[str, Any]]:
             table.fieldnames = columns
             records = [(table.line_num, record) for record in table]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        rule = "must be a readable CSV file of measured runs"
-        refuse("--measured", rule, str(error)[:80], EXAMPLE, str(path))
+        failure = str(error)[:80]
+    if not {"world_size", "record"} & {*columns} and (training := _read_training(path)):
+        return training
+    if failure:
+        kinds = " or ".join(["a readable CSV file", *merge_extensions().measured])
+        refuse("--measured", f"must be {kinds}", failure, EXAMPLE, str(path))
     problems = _column_problems(columns)
     if not problems and not 1 <= len(records) <= MAX_ROWS:
         rule = f"must have 1 to {MAX_ROWS} rows"
@@ -124,7 +139,8 @@ def read_measured(path: Path) -> list[dict[str, Any]]:
     rows = []
     for line, record in [] if problems else records:
         try:
-            rows.append(_read_record(record, line) | {"source": f"{path.name}:{line}"})
+            row = {**_read_record(record, line), "source": f"{path.name}:{line}"}
+            rows += _fill_from_record(row, path.parent) if "record" in row else [row]
         except InputError as error:
             problems += error.problems
     if problems:
@@ -132,9 +148,43 @@ def read_measured(path: Path) -> list[dict[str, Any]]:
     return rows
 
 
+def _read_training(path: Path) -> list[dict[str, Any]] | None:
+    """Return the rows of a recorded training, from the first extension that reads its
+    format; None if none does.
+    """
+    readers = merge_extensions().measured.values() if os.access(path, os.R_OK) else ()
+    for place in readers:
+        rows: list[dict[str, Any]] | None = resolve_name(place)(path)
+        if rows is not None:
+            return [{**row, "source": path.name} for row in rows]
+    return None
+
+
+def _fill_from_record(row: dict[str, Any], folder: Path) -> list[dict[str, Any]]:
+    """Return the rows of the recorded training that a row of a CSV file names in its column
+    ``record``, with the cells of the row in place of what was recorded.
+
+    Raises:
+        InputError: no extension reads the path, which begins from ``folder``.
+    """
+    name = row.pop("record")
+    recorded = _read_training(folder / name)
+    if recorded is None:
+        kinds = (
+            " or ".join(merge_extensions().measured) or "left out without extensions"
+        )
+        refuse(f"{row['source']} record", f"must be {kinds}", repr(name), EXAMPLE, "")
+    return [
+        single
+        | row
+        | {key: single.get(key, {}) | row[key] for key in ("parts", "values")}
+        for single in recorded
+    ]
+
+
 def _column_problems(columns: Sequence[str]) -> list[Problem]:
     """Return what is wrong with the header of a CSV file."""
-    known = ["world_size", "strategy", "fitted", *_NUMBERS]
+    known = ["record", "strategy", "fitted", *_NUMBERS]
     problems = [
         Problem(
             name or "(no name)",
@@ -145,7 +195,8 @@ def _column_problems(columns: Sequence[str]) -> list[Problem]:
         for name in columns
         if name not in known and "." not in name
     ]
-    if "world_size" not in columns or not set(QUANTITIES) & {*columns}:
+    is_complete = "world_size" in columns and set(QUANTITIES) & {*columns}
+    if not is_complete and "record" not in columns:
         rule = f"must have a column world_size, and one of {', '.join(QUANTITIES)}"
         problems.append(
             Problem("", rule, ", ".join(columns)[:80] or "nothing", EXAMPLE)
@@ -176,15 +227,15 @@ def _read_record(record: Mapping[Any, Any], line: int) -> dict[str, Any]:
                     Problem(place, "must be yes or no", repr(text), "Write one.")
                 )
             row[name] = _YES.get(text.lower(), False)
-        elif name == "strategy":
-            row[name] = text
         elif not text:
             continue
-        elif name in _NUMBERS or name == "world_size":
+        elif name in ("record", "strategy"):
+            row[name] = text
+        elif name in _NUMBERS:
             number = _positive(text)
-            if number is None or (name == "world_size" and number % 1):
+            if number is None or (name in _COUNTS and number % 1):
                 unit = {
-                    "world_size": "a whole number",
+                    **dict.fromkeys(_COUNTS, "a whole number"),
                     "samples_per_s": "a number a second",
                 }
                 rule = f"must be {unit.get(name, 'a number of seconds')} above 0, without a unit"
@@ -192,10 +243,10 @@ def _read_record(record: Mapping[Any, Any], line: int) -> dict[str, Any]:
             elif name in PARTS:
                 row["parts"][PARTS[name]] = number
             else:
-                row[name] = int(number) if name == "world_size" else number
+                row[name] = int(number) if name in _COUNTS else number
         else:
             row["values"][name] = read_value(text, place)
-    if "world_size" not in row and not problems:
+    if not {"world_size", "record"} & {*row} and not problems:
         problems.append(Problem(f"line {line} world_size", "is required", "", EXAMPLE))
     if problems:
         raise InputError(problems)
@@ -275,15 +326,32 @@ def _match_row(row: MeasuredEpoch, runs: Mapping[str, Scenario]) -> MeasuredScen
         values = {**row.values, "world_size": row.world_size}
         scenario = base.with_values(values)
         series = series_of_run[name]
-        single = MeasuredScenario(row, f"{series} @{row.world_size}", scenario)
+        single = MeasuredScenario(
+            _scale_to_epoch(row, scenario), f"{series} @{row.world_size}", scenario
+        )
         by_document.setdefault(scenario.to_yaml(), single)
     if len(by_document) > 1:
         texts = ", ".join(
             dict.fromkeys(map(repr, (single.name for single in by_document.values())))
         )
-        remedy = "Name the strategy by its label, and add a column for each key that is swept."
+        remedy = (
+            "Name the strategy by its label, and add a column for each key that is swept. A CSV"
+            " file with the columns record,strategy does so for a recorded training."
+        )
         refuse("strategy", "fits several runs", texts[:80], remedy, "")
     return next(iter(by_document.values()))
+
+
+def _scale_to_epoch(row: MeasuredEpoch, scenario: Scenario) -> MeasuredEpoch:
+    """Return a row with ``epoch_s`` and ``parts`` of an epoch of the scenario."""
+    if row.iterations is None:
+        return row
+    factor = scenario.workload.iterations(row.world_size) / row.iterations
+    epoch_s = None if row.epoch_s is None else row.epoch_s * factor
+    parts = {label: seconds * factor for label, seconds in row.parts.items()}
+    return row.model_copy(
+        update={"epoch_s": epoch_s, "parts": parts, "iterations": None}
+    )
 
 
 def name_without_ranks(name: str, run: Scenario) -> str:
@@ -301,18 +369,18 @@ def _names_of_strategy(run: Scenario) -> tuple[str, ...]:
 
 
 def _count_problems(single: MeasuredScenario) -> list[Problem]:
-    """Return a problem if two quantities of a row say that an epoch has other samples or
-    iterations than the scenario, as a row of another data set would.
+    """Return a problem if a row has other hosts than the scenario, or if two of its quantities
+    say that an epoch has other samples or iterations, as a row of another data set would.
     """
     row = single.row
-    if row.epoch_s is None:
-        return []
     workload = single.scenario.workload
     counts = []
-    if row.samples_per_s is not None:
+    if row.hosts is not None:
+        counts.append(("hosts", float(row.hosts), float(single.scenario.hosts)))
+    if row.epoch_s is not None and row.samples_per_s is not None:
         samples = row.epoch_s * row.samples_per_s
         counts.append(("samples", samples, float(workload.dataset.num_samples)))
-    if row.iteration_s is not None:
+    if row.epoch_s is not None and row.iteration_s is not None:
         iterations = row.epoch_s / row.iteration_s
         counts.append(
             ("iterations", iterations, float(workload.iterations(row.world_size)))

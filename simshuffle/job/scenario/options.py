@@ -205,8 +205,8 @@ RANGES = Option(
 )
 MEASURED = Option(
     "FILE",
-    "CSV of runs that you measured (world_size, strategy, epoch_s, ...), which narrow the"
-    " intervals. Default: the scenario's own.",
+    "CSV of runs that you measured (world_size, strategy, epoch_s, ...), a folder of doctor, or"
+    " an epoch log. They narrow the intervals. Default: the scenario's own.",
 )
 Measured = Annotated[Path | None, MEASURED]
 Interval = Annotated[bool, INTERVAL]
@@ -265,7 +265,7 @@ def scenarios_of(
 
 
 def with_measured(scenarios: Sequence[Scenario], path: Path | None) -> list[Scenario]:
-    """Return scenarios with the measured runs of a CSV file in place of their own; as
+    """Return scenarios with the measured runs of a file in place of their own; as
     they are if ``path`` is None. Raises an InputError if the file is not valid.
     """
     if path is None:
