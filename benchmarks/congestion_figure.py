@@ -2,15 +2,27 @@
 docs/data/congestion-abci.csv and docs/figures/congestion-abci.png from three result folders:
 
     simshuffle congestion paper/congestion-tokens --network fluid --seeds 2
-        --world-size 128,512,2048 --routing d_mod_k,ecmp:queue_pairs=4,adaptive --out RESULTS/tokens
+        --world-size 128,512,2048 --routing d_mod_k --routing ecmp:queue_pairs=4
+        --routing adaptive --out RESULTS/tokens
     (likewise congestion-imagenet1k and congestion-deepcam, to folders of these names)
     python -m benchmarks.congestion_figure RESULTS
+
+With --shifts it writes docs/data/congestion-shifts.csv, from two result folders:
+
+    simshuffle congestion paper/congestion-imagenet1k --network fluid --seeds 1
+        --world-size 128,272,512,2048 --routing d_mod_k --routing adaptive
+        --pattern all_to_all --pattern linear_shift --pattern balanced_shift
+        --out RESULTS/imagenet1k
+    (likewise congestion-deepcam)
+    python -m benchmarks.congestion_figure --shifts RESULTS
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -69,6 +81,23 @@ def compare(folder: Path) -> pd.DataFrame:
     return pd.DataFrame(rows).sort_values(["ranks", "routing"])
 
 
+def compare_shifts(folder: Path) -> pd.DataFrame:
+    """Return s on the wire of the all-to-all, and of both shifts by their messages, a row
+    for each number of ranks and routing."""
+    times = pd.read_csv(folder / "times.csv")
+    barrier = times["barrier"].map({True: "_barrier", False: ""})
+    variant = (times["pattern"] + "_" + times["batching"] + barrier).rename("variant")
+    columns = ["ranks", "routing", variant]
+    table = (
+        times.rename(columns={"world_size": "ranks"})
+        .groupby(columns)["wire_s"]
+        .median()
+    )
+    wide = table.unstack("variant").reset_index()
+    wide.insert(0, "samples", folder.name)
+    return wide
+
+
 def draw_chart(rows: pd.DataFrame) -> Chart:
     """A panel for each size of samples."""
     looks = {name: Look(*look) for name, look in ROUTINGS.items()}
@@ -98,17 +127,32 @@ def draw_chart(rows: pd.DataFrame) -> Chart:
     return Chart(panels, 4.6, looks, about)
 
 
-def main(results: Path) -> None:
+def write_rows(
+    compare_folder: Callable[[Path], pd.DataFrame], results: Path, name: str
+) -> Any:
+    """Write docs/data/NAME.csv from the folders of ``results`` that are there, and return
+    its rows."""
     rows = pd.concat(
-        [compare(results / name) for name in SAMPLES if (results / name).exists()]
+        [
+            compare_folder(results / samples)
+            for samples in SAMPLES
+            if (results / samples).exists()
+        ]
     )
-    target = DOCS / "data" / "congestion-abci.csv"
-    rows.to_csv(target, index=False, float_format="%.4g")
-    canvas.save(paper.draw(draw_chart(rows)), DOCS / "figures" / "congestion-abci")[
-        1
-    ].unlink()
-    print(f"Written: {target} and the figure of its name")
+    rows.to_csv(DOCS / "data" / f"{name}.csv", index=False, float_format="%.4g")
+    print(f"Written: docs/data/{name}.csv")
+    return rows
+
+
+def main(results: Path, *, shifts: bool) -> None:
+    if shifts:
+        write_rows(compare_shifts, results, "congestion-shifts")
+        return
+    rows = write_rows(compare, results, "congestion-abci")
+    figure = DOCS / "figures" / "congestion-abci"
+    canvas.save(paper.draw(draw_chart(rows)), figure)[1].unlink()
+    print(f"Written: {figure}.png")
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[-1]), shifts="--shifts" in sys.argv)

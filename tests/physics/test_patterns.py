@@ -1,6 +1,7 @@
 """Exchange patterns against hand calculation: same bytes, who sends to whom, contention where there
 must be some and none where not."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simshuffle.fabric.network import Analytic, Fluid
+from simshuffle.fabric.network.flows import Flows
 from simshuffle.job.plan.resources import Resources
 from simshuffle.job.scenario.cluster import Cluster
 from simshuffle.job.scenario.scenario import load_scenario
@@ -35,18 +37,25 @@ STEPWISE = [name for name in PATTERNS if name != "all_to_all"]
 PAIRINGS = [name for name in PATTERNS if name.startswith("pairing")]
 
 
-def fabric(topology: Any, world_size: int, *, gpus: int = 1, hcas: int = 1) -> UsedFabric:
+def fabric(
+    topology: Any, world_size: int, *, gpus: int = 1, hcas: int = 1, routing: str = "d_mod_k"
+) -> UsedFabric:
     """ABCI's hosts, with other counts, on another network."""
     host = ABCI.host.model_copy(update={"gpus": gpus, "hcas": hcas, "pcie_slots": 1})
     cluster = Cluster.model_validate(
-        ABCI.model_copy(update={"topology": topology, "host": host}).model_dump(mode="json")
+        {
+            **ABCI.model_copy(update={"topology": topology, "host": host}).model_dump(mode="json"),
+            "routing": {"kind": routing},
+        }
     )
     return UsedFabric(Resources(cluster, world_size, np.random.default_rng(0)))
 
 
-def silent_tree(levels: int, arity: int, world_size: int, **more: Any) -> UsedFabric:
+def silent_tree(
+    levels: int, arity: int, world_size: int, *, routing: str = "d_mod_k", **more: Any
+) -> UsedFabric:
     """A fat tree without latencies, a rank on each host."""
-    return fabric(fat_tree(levels, arity, **{**SILENT, **more}), world_size)
+    return fabric(fat_tree(levels, arity, **{**SILENT, **more}), world_size, routing=routing)
 
 
 def traffic_of(
@@ -213,6 +222,53 @@ def test_no_schedule_empties_a_rack_faster_than_its_cables_do():
     # of five ranks the fifth is alone in its rack: all of its bytes leave, and 1/4 of the others'
     alone = silent_tree(2, 4, 5, taper=2)
     assert alone.rack_seconds(np.full(5, 4e6)) == pytest.approx(4e6 / capacity)
+
+
+@pytest.mark.parametrize("is_scattered", [False, True])
+@pytest.mark.parametrize("count", [20, 32, 52, 67])
+def test_a_balanced_shift_loads_all_racks_alike_in_every_step(count, is_scattered):
+    """Of the S ranks of a rack S T / M send to a rack of T, in every step: whole messages, and
+    one more or less where a rank would have kept its own. A shift sends all of a rack away in
+    one step, and one of them in another."""
+    racks = silent_tree(2, 16, count, taper=2).rack
+    if is_scattered:
+        racks = np.random.default_rng(count).permutation(racks)
+    on: Any = SimpleNamespace(rack=racks, world_size=count)
+    sizes = np.bincount(racks)
+    for receiver in partners_of("balanced_shift", on, count):
+        sent = np.zeros((len(sizes), len(sizes)))
+        np.add.at(sent, (racks, racks[receiver]), 1)
+        assert np.abs(sent - np.outer(sizes, sizes) / count).max() < 2.0
+    if not is_scattered:
+        leaving = [
+            np.count_nonzero(racks != racks[receiver])
+            for receiver in partners_of("linear_shift", on, count)
+        ]
+        assert max(leaving) - min(leaving) >= 6
+    # in M steps a rank sends to all others, but for the swaps in place of itself and a neighbour
+    for receivers in partners_of("balanced_shift", on, count).T:
+        assert len(set(receivers.tolist())) >= count - 3
+
+
+def test_a_balanced_shift_needs_half_the_bisection_by_hand():
+    """Two racks of four, each with two cables up: in every step two ranks of each send to the
+    other rack, so every step takes a message's time. A shift by d sends min(d, 8 - d) away: four
+    take two, and so do three, as one of the cables carries two."""
+    on = silent_tree(2, 4, 8, taper=2, routing="adaptive")
+    times = {
+        pattern: [
+            bound_seconds(
+                on.links,
+                Flows(on.routes(np.arange(8), receiver), np.full(8, 1e6), np.zeros(8)),
+            )
+            * LINE_RATE
+            / 1e6
+            for receiver in partners_of(pattern, on, 7)
+        ]
+        for pattern in ("balanced_shift", "linear_shift")
+    }
+    assert times["balanced_shift"] == pytest.approx([1.0] * 7)
+    assert times["linear_shift"] == pytest.approx([1.0, 1.0, 2.0, 2.0, 2.0, 1.0, 1.0])
 
 
 def test_shift_and_xor_by_hand():

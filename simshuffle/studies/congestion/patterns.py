@@ -65,6 +65,40 @@ def distances(steps: int, max_distance: int) -> NDArray[np.int64]:
     )
 
 
+def _shift_in_balance(steps: PatternSteps) -> NDArray[np.int64]:
+    """Return the receivers, (count, M), of a shift that loads all racks alike in each
+    step.
+
+    Of the S ranks of a rack, about S^2 / M stay inside in every step, where a shift by d
+    keeps S - d, or none: on a tapered tree, no step waits for the cables above the racks
+    while another leaves them idle. For racks of equal size, Prisacari, Rodriguez,
+    Minkenberg and Hoefler (ICS 2013) have such schedules, which need half the bisection.
+    """
+    rack = steps.fabric.rack
+    count = len(rack)
+    # by place: the ranks rack by rack, and the places of each rack in turn
+    ranks = np.argsort(rack, kind="stable")
+    rack = rack[ranks]
+    sizes = np.bincount(rack)[rack]
+    place = np.arange(count)
+    place_in_rack = place - np.searchsorted(rack, rack)
+    # all racks in turn, each as often as it has ranks: of any S in a row, S^2 / M are of one
+    mixed = np.lexsort((rack, (place_in_rack + 0.5) / sizes))
+    receiver = mixed[(place + distances(steps.count, count)[:, None]) % count]
+
+    # whoever would keep its message swaps with a neighbour, of its rack if there is one
+    neighbour = (
+        place + np.where((place_in_rack + 1 < sizes) | (sizes == 1), 1, -1)
+    ) % count
+    for step, sender in np.argwhere(receiver == place):
+        if receiver[step, sender] == sender:
+            pair = [sender, neighbour[sender]]
+            receiver[step, pair] = receiver[step, pair[::-1]]
+    receiver_of_rank: NDArray[np.int64] = np.empty_like(receiver)
+    receiver_of_rank[:, ranks] = ranks[receiver]
+    return receiver_of_rank
+
+
 def _draw_permutation(steps: PatternSteps) -> NDArray[np.int64]:
     """Draw a permutation of the ranks uniformly from those without a fixed point.
 
@@ -130,7 +164,7 @@ class ExchangePattern:
     receivers: Callable[[PatternSteps], NDArray[np.integer]] | None
 
 
-FIXED = ("all_to_all", "linear_shift", "xor")
+FIXED = ("all_to_all", "linear_shift", "balanced_shift", "xor")
 """Patterns whose receivers do not depend on the seed: nothing is drawn for them."""
 PATTERNS: dict[str, ExchangePattern] = {
     # every rank's bytes cut equally over all other ranks, all messages at once
@@ -144,6 +178,8 @@ PATTERNS: dict[str, ExchangePattern] = {
     "linear_shift": ExchangePattern(
         "shift", lambda steps: (steps.ranks + steps.distances) % len(steps.ranks)
     ),
+    # as far in an order that takes ranks of all racks in turn, so every step loads racks alike
+    "balanced_shift": ExchangePattern("balanced shift", _shift_in_balance),
     # message k goes to rank r xor s_k, spread likewise; M must be a power of two
     "xor": ExchangePattern("xor", lambda steps: steps.ranks ^ steps.distances),
     # one partner for the epoch: a random matching of the ranks

@@ -275,8 +275,7 @@ class UsedFabric:
         order of the messages is faster. (Half the bisection of common schedules may do
         for that: Prisacari, Rodriguez, Minkenberg and Hoefler, ICS 2013.)
         """
-        rack_of_switch = self.resources.rack_of_switch
-        rack = np.array([rack_of_switch.get(name, 0) for name in self._leaf_names])
+        rack = self._rack_number
         used_racks = np.unique(rack)
         if len(used_racks) < 2:
             return 0.0
@@ -304,6 +303,22 @@ class UsedFabric:
             minlength=rack_of_node.max() + 1,
         ).astype(float)
         return capacity
+
+    @cached_property
+    def _rack_number(self) -> NDArray[np.int64]:
+        """(M,) the number of the rack that each rank's HCA is attached to, as the
+        machine counts racks; 0 where it names none.
+        """
+        rack_of_switch = self.resources.rack_of_switch
+        return np.array([rack_of_switch.get(name, 0) for name in self._leaf_names])
+
+    @property
+    def rack(self) -> Ints:
+        """Return the index of each rank's rack, (M,), from 0 on; of its leaf switch
+        where all ranks are of one rack.
+        """
+        racks, index = np.unique(self._rack_number, return_inverse=True)
+        return index.astype(np.int32) if len(racks) > 1 else self.leaf
 
     @cached_property
     def _leaf_names(self) -> list[str]:

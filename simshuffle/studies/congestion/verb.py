@@ -31,7 +31,8 @@ class CongestionOptions(RefinedOptions):
             "A pattern. Default: all.",
             many=True,
             choices=(
-                *("all_to_all", "random_permutations", "linear_shift", "xor"),
+                *("all_to_all", "random_permutations"),
+                *("linear_shift", "balanced_shift", "xor"),
                 *("pairing_random", "pairing_importance", "pairing_topology"),
             ),
         ),
