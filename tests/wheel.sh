@@ -33,6 +33,9 @@ simshuffle check quickstart > checked
 simshuffle --quiet run quickstart --set world_size=8 --out first > ran
 simshuffle --quiet run quickstart --set world_size=16 --out second > ran
 simshuffle compare first second > compared
+if simshuffle report first second --out page.html 2> refused; then exit 1; fi
+grep -q "pip install 'simshuffle\[page\]'" refused
+pip install --quiet --disable-pip-version-check "$(echo "$dist"/simshuffle-*.whl)[page]"
 simshuffle report first second --out page.html > reported
 simshuffle figure breakdown first --out breakdown.pdf > drawn
 simshuffle results verify first > verified

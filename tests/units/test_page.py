@@ -550,3 +550,11 @@ def test_a_narrow_page_does_not_scroll_sideways_and_dark_is_dark(shown):
     assert brightness(dark) < 150
     assert brightness(label) > 600
     shown.emulate_media(color_scheme="light")
+
+
+def test_without_the_scripts_of_charts_the_extra_is_named(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("simshuffle.studies.presentation.page.find_spec", lambda name: None)
+    out = tmp_path / "page.html"
+    assert main(["report", str(tmp_path), "--out", str(out)]) == 2
+    assert "pip install 'simshuffle[page]'" in capsys.readouterr().err
+    assert not out.exists()

@@ -13,6 +13,7 @@ from dataclasses import replace
 from functools import cache
 from html import escape, unescape
 from importlib.resources import files
+from importlib.util import find_spec
 from pathlib import Path
 
 from simshuffle.errors import InputError, refuse
@@ -263,8 +264,14 @@ def write_page(
 
     Raises:
         InputError: a folder holds no result or a damaged one; or ``out`` is a folder,
-            another file, in a result folder, or in a folder that is not there.
+            another file, in a result folder, or in a folder that is not there; or the
+            package that holds the scripts of charts is not installed.
     """
+    if find_spec("vl_convert") is None:
+        remedy = (
+            "Run pip install 'simshuffle[page]'; simshuffle figure needs nothing more."
+        )
+        refuse("", "needs the package vl-convert-python", "", remedy, "report page")
     path = out or Path(default_name(folders))
     problem = ""
     remedy = "Name a file, such as report.html."
