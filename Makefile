@@ -4,6 +4,7 @@
 # make core   all tests of physics, contracts and orders that need no extension, without extensions
 # make fuzz   100,000 odd inputs for all readers, counted by outcome; FUZZ='--inputs 1000 --only scenario' for fewer
 # make mutants  which changed lines no test notices; SEED=1 COUNT=40 ROOM=exchange draw others, fewer, of one folder
+# make benchmark  the speeds that must not fall, beside the last committed ones; WRITE=1 adds a row for each
 # make windows  the tables of windows against whole epochs in docs/windows.md; about half an hour
 # make reference  the pages of keys, tables and verbs in docs/reference
 # make docs   the documentation as a site, in site/
@@ -52,10 +53,7 @@ format: $(VENV)/.installed-test
 	$(BIN)/ruff format .
 
 benchmark: $(VENV)/.installed-test
-	$(BIN)/python benchmarks/speed.py
-	$(BIN)/python benchmarks/epoch.py
-	$(BIN)/python benchmarks/allreduce.py
-	$(BIN)/python benchmarks/packet.py
+	$(BIN)/python benchmarks/speed_history.py $(if $(WRITE),--write)
 
 fuzz: $(VENV)/.installed-test
 	$(BIN)/python -m tests.fuzz $(FUZZ)
