@@ -45,6 +45,17 @@ def test_the_readme_asks_no_other_host_for_pictures():
     assert all((ROOT / picture).is_file() for picture in pictures)
 
 
+def test_the_table_of_packages_has_all_that_an_installation_takes_and_the_extras():
+    """docs/commands.md, in words of pyproject.toml."""
+    text = (ROOT / "docs" / "commands.md").read_text("utf-8").partition("**Installation**")[2]
+    table = text.partition("## ")[0]
+    listed = re.findall(r"^\| ([\w.]+)(?:, with \w+)? \| ", table, re.MULTILINE)
+    named = [re.split("[><=]", needed)[0] for needed in PROJECT["dependencies"]]
+    assert sorted(listed) == sorted(["package", *named])
+    extras = set(PROJECT["optional-dependencies"]) - {"docs"}
+    assert extras <= set(re.findall(r"`(\w+)`", table.partition("What an")[0]))
+
+
 # ------------------------------------------------------------------------------ forms and workflow
 
 
@@ -80,6 +91,7 @@ def test_the_workflow_does_what_ci_run_does_for_every_python_and_draws_mutants_a
     assert {each["if"] for each in nightly} == {"github.event_name == 'schedule'"}
     assert [each["steps"][-1]["run"].split()[:2] for each in nightly] == [
         ["make", "mutants"],
+        ["make", "benchmark"],
         ["make", "core"],
         ["make", "fuzz"],
         ["make", "peers"],
