@@ -4,11 +4,12 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 : "${PYTHON:=python3}"
+export PYTHONDONTWRITEBYTECODE=  # it would have every process compile all modules anew
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
 "$PYTHON" -m venv "$work/tools"
-"$work/tools/bin/pip" install --quiet --disable-pip-version-check build twine
+"$work/tools/bin/pip" install --no-compile --quiet --disable-pip-version-check build twine
 rm -rf dist
 dist=$PWD/dist
 "$work/tools/bin/python" -m build --outdir dist . > "$work/build.log" || {
@@ -22,7 +23,7 @@ dist=$PWD/dist
 "$work/tools/bin/twine" check --strict dist/*
 
 "$PYTHON" -m venv "$work/venv"
-"$work/venv/bin/pip" install --quiet --disable-pip-version-check dist/simshuffle-*.whl
+"$work/venv/bin/pip" install --no-compile --quiet --disable-pip-version-check dist/simshuffle-*.whl
 mkdir "$work/empty"
 cd "$work/empty"
 PATH=$work/venv/bin:$PATH
@@ -35,7 +36,7 @@ simshuffle --quiet run quickstart --set world_size=16 --out second > ran
 simshuffle compare first second > compared
 if simshuffle report first second --out page.html 2> refused; then exit 1; fi
 grep -q "pip install 'simshuffle\[page\]'" refused
-pip install --quiet --disable-pip-version-check "$(echo "$dist"/simshuffle-*.whl)[page]"
+pip install --no-compile --quiet --disable-pip-version-check "$(echo "$dist"/simshuffle-*.whl)[page]"
 simshuffle report first second --out page.html > reported
 simshuffle figure breakdown first --out breakdown.pdf > drawn
 simshuffle results verify first > verified
@@ -54,6 +55,6 @@ assert Path("page.html").stat().st_size > 100_000
 HERE
 if simshuffle machine testbed 2> refused; then exit 1; fi
 grep -q plugins/testbed refused
-pip install --quiet --disable-pip-version-check --no-deps "$dist"/simshuffle_testbed-*.whl
+pip install --no-compile --quiet --disable-pip-version-check --no-deps "$dist"/simshuffle_testbed-*.whl
 simshuffle machine testbed --help > testbed-help
 echo "The wheel works where there is nothing else."
