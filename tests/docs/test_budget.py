@@ -40,8 +40,9 @@ def room_of(path):
 
 
 @cache
-def tree_of(path):
-    return ast.parse(path.read_text(encoding="utf-8"))
+def nodes_of(path):
+    """All nodes of a file's syntax tree, walked once for all counts."""
+    return [*ast.walk(ast.parse(path.read_text(encoding="utf-8")))]
 
 
 def tokens_of(path):
@@ -49,7 +50,7 @@ def tokens_of(path):
     documented = (ast.Module, ast.ClassDef, ast.FunctionDef)
     rows = {
         row
-        for node in ast.walk(tree_of(path))
+        for node in nodes_of(path)
         if isinstance(node, documented) and ast.get_docstring(node)
         for row in range(node.body[0].lineno, node.body[0].end_lineno + 1)
     }
@@ -62,13 +63,13 @@ def imports_of(path):
     """(module, name) of everything that a file imports from the package, but for its types."""
     checking = {
         inner
-        for node in ast.walk(tree_of(path))
+        for node in nodes_of(path)
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
         for inner in ast.walk(node)
     }
     return [
         (node.module, name.name)
-        for node in ast.walk(tree_of(path))
+        for node in nodes_of(path)
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("simshuffle")
         for name in (node.names if node not in checking else ())
     ]
@@ -97,7 +98,7 @@ def measured():
                 arrows.add((own, other))
                 if own.parts[0] != other.parts[0]:
                     rooms.add((own.parts[0], other.parts[0]))
-        names = (node.name for node in ast.walk(tree_of(path)) if isinstance(node, ast.ClassDef))
+        names = (node.name for node in nodes_of(path) if isinstance(node, ast.ClassDef))
         classes.update({name for name in names if not name.startswith("_")})
     out["arrows between folders"], out["arrows between rooms"] = len(arrows), len(rooms)
     out["class names of two things"] = sum(count > 1 for count in classes.values())
