@@ -65,7 +65,7 @@ def test_a_transform_is_told_by_its_name_and_a_transformer_is_none():
         assert [place[5] for place in looked_at(function).most_frequent()] == [expected]
 
 
-def test_20_looks_a_second_cost_less_than_a_hundredth_of_a_core():
+def test_50_looks_a_second_cost_less_than_a_hundredth_of_a_core():
     """A stack of 40 functions is deeper than that of most data sets."""
 
     def deeper(level, until):
@@ -76,7 +76,7 @@ def test_20_looks_a_second_cost_less_than_a_hundredth_of_a_core():
 
     begin = time.thread_time()
     looked_at(deeper, 40, looks=100)
-    assert 20 * (time.thread_time() - begin) / 100 < 0.01
+    assert 50 * (time.thread_time() - begin) / 100 < 0.01
 
 
 def test_places_are_bounded_and_threads_that_are_gone_are_no_place():
@@ -116,7 +116,7 @@ def test_code_of_samples_that_is_no_transform_is_named_by_its_function():
     assert "80 % of that is in Images.label (train.py:16), which calls json.load." in first.sentence
     assert "Images.label (train.py:16)" in found.verdict()
     (cure,) = [remedy for remedy in found.remedies if remedy.cause == "sample code"]
-    assert cure.name.startswith("make Images.label (train.py:16) cheaper, or do its work once")
+    assert cure.name == "parse once, and store arrays: Images.label (train.py:16)"
     assert not any(
         "transform" in text for text in (first.sentence, *(r.name for r in found.remedies))
     )
@@ -205,12 +205,12 @@ def test_the_line_that_parses_a_file_for_every_sample_is_named(workers, here, ca
     Path("train.py").write_text(textwrap.dedent(SCRIPT.replace("WORKERS", str(workers))))
     assert main(["doctor", "--json", "--out", "found", "--", sys.executable, "train.py"]) == 0
     diagnosis = json.loads(capfd.readouterr().out)["diagnosis"]
-    (cause,) = [cause for cause in diagnosis["causes"] if cause["name"] == "sample code"]
-    # a parser in C holds the interpreter, which looks around only after it has returned: the line
-    # is that of the call, or of the block around it
+    cause = diagnosis["causes"][0]
+    assert cause["name"] == "done anew for every sample"
     call = 1 + SCRIPT.split("\n").index("            return json.load(file)[str(index)]")
-    places = [f"train.py:{line}" for line in (call - 1, call)]
-    assert any(f"label ({place})" in cause["sentence"] for place in places), cause["sentence"]
-    assert "transform" not in {cause["name"] for cause in diagnosis["causes"]}
-    remedies = " ".join(remedy["name"] for remedy in diagnosis["remedies"])
-    assert any(place in remedies for place in places)
+    place = f"`json.load` in Images.label (train.py:{call})"
+    assert f"{place}, called anew for every sample" in cause["sentence"]
+    assert cause["share"] > 0.5
+    assert not {"transform", "sample code"} & {cause["name"] for cause in diagnosis["causes"]}
+    (cure,) = [r for r in diagnosis["remedies"] if r["cause"] == cause["name"]]
+    assert cure["name"] == f"do {place} once a worker, and keep what it gives"

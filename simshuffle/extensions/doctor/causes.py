@@ -21,9 +21,12 @@ from simshuffle.extensions.doctor.narrow_causes import (
 )
 from simshuffle.extensions.doctor.places import is_transform, main_place
 from simshuffle.extensions.doctor.quiet import COMPUTING_PARTS
+from simshuffle.extensions.doctor.repeated_work import repeated_work_causes
 from simshuffle.extensions.doctor.rows_by_batch import index_of_samples
+from simshuffle.extensions.doctor.start_causes import evaluation_causes, start_causes
 from simshuffle.extensions.doctor.without_cause import SPECIAL, LoopWithoutCause
 from simshuffle.extensions.doctor.workers import (
+    HANDOVER_S,
     reduce_computing,
     shorten,
     split_reading,
@@ -42,11 +45,12 @@ MIN_HIT_SHARE = 0.05
 """Share of samples from memory, or not, below which the cache is as good as none, or as
 large enough (chosen).
 """
-HANDOVER_S = 2e-3
-"""s that a batch in shared memory takes to be in the loop's hands, whatever is done
-(chosen above the 0.6 to 1 ms of two small tensors that an idle worker hands over,
-PyTorch 2.13).
+WAITING = 0.3
+"""Share of its time that a data set's own code computes, below which it rather waits
+for something outside (chosen).
 """
+UNTOLD = "latency or bandwidth"
+"""Name of what requests or bytes take, where the record cannot tell which."""
 
 
 def candidate_causes(loop: RecordedLoop) -> list[LoopWithoutCause]:
@@ -56,11 +60,13 @@ def candidate_causes(loop: RecordedLoop) -> list[LoopWithoutCause]:
     Several may have one name, as slow workers do. Causes of fetches, workers and
     samples are left out where no fetch was recorded.
     """
-    candidates = list(_step_causes(loop))
+    candidates = [*_step_causes(loop), *evaluation_causes(loop)]
     if loop.fetches_recorded:
         candidates += [
             *_fetch_causes(loop),
             *_reading_causes(loop),
+            *repeated_work_causes(loop),
+            *start_causes(loop),
             *slow_worker_causes(loop),
             *slow_sample_causes(loop),
             *periodic_causes(loop),
@@ -102,9 +108,27 @@ SAMPLE_CODE = "sample code"
 """Name of what samples take beside opening, reading, decoding and locks, where no
 transform is called.
 """
-_SAMPLE_CODE_SENTENCE = (
-    "Apart from reading, the data set's own code is {share} of what workers do."
-)
+_SENTENCES_OF_CODE = {
+    SAMPLE_CODE: "Apart from reading, the data set's own code is {share} of what workers do.",
+    UNTOLD: (
+        "The data set's own code waits, without computing, for {share} of what workers do. One"
+        " recording cannot tell requests that wait (latency) from bytes that share a limit"
+        " (bandwidth): --try tells."
+    ),
+}
+
+
+def is_waiting_code(loop: RecordedLoop) -> bool:
+    """Return whether the data set's own code waits for most of its time, rather than
+    computes: it computes less than `WAITING` of that.
+    """
+    code_s = loop.sum_of("transform")
+    other_cpu_s = loop.sum_of("decode") + loop.sum_of("collate")
+    cpu_s = np.maximum(loop.sum_of("fetch", "cpu_s") - other_cpu_s, 0.0)
+    code_s = code_s - np.minimum(
+        np.nan_to_num(loop.sum_of("fetch", "queued_s")), code_s
+    )
+    return bool(cpu_s.sum() < WAITING * code_s.sum())
 
 
 def _fetch_causes(loop: RecordedLoop) -> Iterator[LoopWithoutCause]:
@@ -121,7 +145,8 @@ def _fetch_causes(loop: RecordedLoop) -> Iterator[LoopWithoutCause]:
     sentences = dict(_PART_SENTENCES)
     if not is_transform(loop):
         del sentences["transform"]
-        sentences[SAMPLE_CODE] = ("transform", _SAMPLE_CODE_SENTENCE)
+        name = UNTOLD if is_waiting_code(loop) else SAMPLE_CODE
+        sentences[name] = ("transform", _SENTENCES_OF_CODE[name])
     for name, (operation, template) in sentences.items():
         if operation not in loop.recorded_operations or (
             name == "opens" and loop.from_server
@@ -134,7 +159,7 @@ def _fetch_causes(loop: RecordedLoop) -> Iterator[LoopWithoutCause]:
         )
         if place := main_place(loop, operation):
             sentence += place.sentence()
-        is_computing = operation in COMPUTING_PARTS
+        is_computing = operation in COMPUTING_PARTS and name != UNTOLD
         without = (
             reduce_computing(loop, part_s) if is_computing else shorten(times, part_s)
         )
@@ -159,17 +184,26 @@ def _reading_causes(loop: RecordedLoop) -> Iterator[LoopWithoutCause]:
     system does not say that, it saves the `_cache_misses`. Requests to a server include
     its opens.
     """
-    request_s, cached_s, device_s = split_reading(loop)
+    request_s, cached_s, device_s, sizes_vary = split_reading(loop)
     if loop.from_server:
         request_s = request_s + loop.sum_of("open")
     count = loop.sum_of("read", "count").sum()
     nbytes = loop.sum_of("read", "nbytes").sum()
     bytes_s = cached_s + device_s
-    if request_s.any():
+    if not sizes_vary and (request_s.any() or bytes_s.any()):
+        all_s = request_s + bytes_s
+        sentence = (
+            f"A read takes {all_s.sum() / max(count, 1):.2g} s and brings"
+            f" {nbytes / max(count, 1) / 1e3:.3g} kB, {nbytes / all_s.sum() / 1e6:.3g} MB/s a"
+            " worker. All are alike, so one recording cannot tell latency from bandwidth:"
+            " --try tells."
+        )
+        yield LoopWithoutCause(UNTOLD, shorten(loop.times, all_s), sentence)
+    elif request_s.any():
         seconds = request_s.sum() / max(count, 1)
         sentence = f"Reading takes {seconds:.2g} s a request, whatever its size."
         yield LoopWithoutCause("latency", shorten(loop.times, request_s), sentence)
-    if bytes_s.any():
+    if sizes_vary and bytes_s.any():
         sentence = f"Reading brings {nbytes / bytes_s.sum() / 1e6:.3g} MB/s a worker."
         yield LoopWithoutCause("bandwidth", shorten(loop.times, bytes_s), sentence)
 

@@ -133,9 +133,8 @@ class DoctorOptions:
 
     def print(self, examination: Examination) -> None:
         """Print an examination in the requested format."""
-        print_answer(
-            examination.as_json, examination.parts, json=self.json, table_format=self.to
-        )
+        parts = examination.brief_parts if self.to is None else examination.parts
+        print_answer(examination.as_json, parts, json=self.json, table_format=self.to)
 
 
 @command(
@@ -366,7 +365,7 @@ class _RecordedCommand:
         record = replace(collect_record(room / ROWS, facts), source=str(self.folder))
         examination = Examination(record, diagnose(record))
         if not options.keeps_stdout:
-            print_parts(examination.parts())
+            print_parts(examination.brief_parts())
         if options.try_ and not ended.signal_number:
             examination = self._add_tries(examination, room, ended.seconds)
         try:

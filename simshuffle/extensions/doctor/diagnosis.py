@@ -13,8 +13,14 @@ import numpy as np
 from simshuffle.extensions.doctor.causes import candidate_causes
 from simshuffle.extensions.doctor.loop import MIN_BATCHES, RecordedLoop, extract_loop
 from simshuffle.extensions.doctor.quiet import remove_core_waits
+from simshuffle.extensions.doctor.ranking import (
+    Cause,
+    Remedy,
+    rank_causes,
+    rank_remedies,
+)
 from simshuffle.extensions.doctor.records.record import Record
-from simshuffle.extensions.doctor.remedies import RemedyCandidate, candidate_remedies
+from simshuffle.extensions.doctor.remedies import candidate_remedies
 from simshuffle.extensions.doctor.replay import LoopTimes, replay_loop, replay_loops
 from simshuffle.extensions.doctor.without_cause import LoopWithoutCause
 from simshuffle.spec.arrays import Floats
@@ -23,22 +29,14 @@ from simshuffle.study.schema import Schema, amount, real, share, text
 if TYPE_CHECKING:
     from rich.table import Table
 
-HEALTHY = 0.05
+HEALTHY = 0.15
 """Share of the loop's time from which something is a cause (chosen)."""
-MOST_HIDDEN = 5.0
+NOTEWORTHY = 0.01
+"""Share of the loop's time from which the largest thing left is named (chosen)."""
+MOST_HIDDEN = 2.0
 """Most times by which `HEALTHY` grows as other programs make the loop longer and hide
 what is small (chosen).
 """
-ROUNDING = 1e-9
-"""Share of a batch's time up to which a gain is the rounding of sums."""
-LEAST_GAIN = 0.01
-"""Share of the loop's time from which something is a remedy (chosen)."""
-BLOCKS = 40
-"""Blocks of batches in which a record is resampled (chosen)."""
-RESAMPLES = 400
-"""Resamples of a record (chosen)."""
-LOW_QUANTILE, HIGH_QUANTILE = 0.05, 0.95
-"""Shares of the resamples below the ends of a 90 % interval."""
 MANY_BATCHES = 32
 """Batches below which a note says that they are few (chosen)."""
 STEP_PARTS = ("copy", "forward", "backward", "optimizer", "allreduce")
@@ -49,7 +47,9 @@ CAUSES = Schema(
         "cause": text("what the loop loses time with"),
         "seconds": amount("s that the loop saves without the cause", look=".3g"),
         "share": share("of the loop's time", head="of the loop", look="percent"),
-        "confidence": share("that this cause is the first", look=".2f"),
+        "confidence": share(
+            "of trainings with such evidence in which this was right", look=".2f"
+        ),
     }
 )
 REMEDIES = Schema(
@@ -88,35 +88,6 @@ class Totals:
 
 
 @dataclass(frozen=True)
-class Cause:
-    """A cause of time that a loop loses."""
-
-    name: str  # of the cause
-    seconds: float  # that all batches of the loop would take less without it
-    share: float  # of the loop's seconds that are ``seconds``
-    confidence: float  # share of resamples of the record in which it comes first
-    sentence: str  # what the record shows of the cause
-
-
-@dataclass(frozen=True)
-class Remedy:
-    """A change that would make a loop faster."""
-
-    name: str  # of the change
-    gain_s: float  # predicted s that a batch takes less
-    # ends of the 90 % interval of ``gain_s`` (s), of chance, the replay and what is assumed; low
-    # may be below 0
-    low: float
-    high: float
-    share: float  # of the time of a batch that ``gain_s`` is
-    cost: str  # cores, bytes, a change of code
-    # settings for the recorder; None where it cannot change it
-    change: Mapping[str, Any] | None
-    limit: str  # what takes longest of a batch after the change
-    cause: str  # that the change is against; '' where it may help against several
-
-
-@dataclass(frozen=True)
 class Diagnosis:
     """The causes and remedies that a record shows for its loop."""
 
@@ -126,6 +97,7 @@ class Diagnosis:
     causes: list[Cause]
     remedies: list[Remedy]  # the one that saves most first
     notes: list[str]  # sentences on what could not be seen, or is uncertain
+    largest: str = ""  # of a healthy loop: the largest thing left, and its share
 
     def verdict(self) -> str:
         """Return the sentences on how long the loop waits, and on the first cause.
@@ -146,15 +118,18 @@ class Diagnosis:
             first = self.causes[0]
             return (
                 f"{head}; most is lost with {first.name}: {first.seconds:.3g} s "
-                f"({100 * first.share:.3g} %), with confidence {first.confidence:.2f}. "
-                f"{first.sentence}"
+                f"({100 * first.share:.3g} %); {first.certainty}. {first.sentence}"
             )
         if waited_share >= HEALTHY and not self.loop.seen:
             return f"{head}; this record cannot tell why."
         if not loop.waits_known:
             return f"{head}."
         min_share = f"{100 * self.loop.least_share:.2g} %"
-        return f"Healthy: {head[0].lower()}{head[1:]}, and nothing costs it {min_share} or more."
+        largest = f"; the largest thing left is {self.largest}" if self.largest else ""
+        return (
+            f"Healthy: {head[0].lower()}{head[1:]}, and nothing costs it {min_share} or"
+            f" more{largest}."
+        )
 
     def parts(self) -> list[str | Table]:
         """Return what a terminal shows: tables of causes and remedies, notes and the
@@ -225,9 +200,10 @@ def diagnose(record: Record) -> Diagnosis:
         batch_s, [candidate.times for candidate in candidates]
     )
     causes: list[Cause] = []
+    largest = _largest_left(candidates, saved_s, float(disturbed_s.sum()))
     # one or two steps do not say how certain a cause is
     if len(batch_s) >= MIN_BATCHES - begin:
-        causes = _rank_causes(
+        causes = rank_causes(
             candidates, saved_s, loop, float(disturbed_s.sum()), min_share
         )
 
@@ -243,7 +219,7 @@ def diagnose(record: Record) -> Diagnosis:
     times_without = {candidate.name: candidate.times for candidate in candidates}
     changes = candidate_remedies(loop, times_without, [cause.name for cause in causes])
     best_times = [change.best_times or change.times for change in changes]
-    remedies = _rank_remedies(
+    remedies = rank_remedies(
         changes,
         gains=factor * _saved_seconds(batch_s, [change.times for change in changes]),
         best_gains=factor * _saved_seconds(batch_s, best_times),
@@ -252,7 +228,29 @@ def diagnose(record: Record) -> Diagnosis:
         replay_error=abs(replay_error),
     )
     totals = _totals(measured, replay_error, min_share)
-    return Diagnosis(record.source, totals, causes, remedies, notes)
+    return Diagnosis(
+        record.source, totals, causes, remedies, notes, "" if causes else largest
+    )
+
+
+def _largest_left(
+    candidates: Sequence[LoopWithoutCause], saved_s: Floats, loop_s: float
+) -> str:
+    """Return the name and share of the candidate that costs the largest part; '' if
+    none costs `NOTEWORTHY` or more.
+
+    Args:
+        candidates: N possible causes.
+        saved_s: (batches, N) s that each batch takes less without each of them.
+        loop_s: s of all batches.
+    """
+    if not candidates:
+        return ""
+    shares = saved_s.sum(axis=0) / loop_s
+    largest = int(np.argmax(shares))
+    if shares[largest] < NOTEWORTHY:
+        return ""
+    return f"{candidates[largest].name} ({100 * shares[largest]:.2g} %)"
 
 
 def _totals(loop: RecordedLoop, replay_error: float, min_share: float) -> Totals:
@@ -312,129 +310,3 @@ def _saved_seconds(batch_s: Floats, candidates: Sequence[LoopTimes]) -> Floats:
             axis=-1
         )
     return saved_s
-
-
-def _resample_sums(gains: Floats, loop: RecordedLoop) -> Floats:
-    """Return the s saved over all batches in resamples of a record, (RESAMPLES, N),
-    drawn alike in every call.
-
-    Blocks of batches are drawn with replacement, because consecutive batches depend on
-    each other. The first batch of every epoch but the first stays in each resample: it
-    is no chance.
-
-    Args:
-        gains: (batches, N) s that each batch takes less in N other loops.
-        loop: the loop of the batches.
-    """
-    first_batches = (
-        np.array(loop.times.epoch_bounds[1:-1], dtype=int) - loop.first_counted_batch
-    )
-    drawn_gains = gains.copy()
-    drawn_gains[first_batches] = 0.0
-    edges = np.unique(np.linspace(0, len(gains), BLOCKS + 1).astype(int))
-    # (blocks, N) sums; (RESAMPLES, blocks) which blocks a resample has
-    blocks = np.add.reduceat(drawn_gains, edges[:-1], axis=0)
-    drawn = np.random.default_rng(0).integers(
-        len(blocks), size=(RESAMPLES, len(blocks))
-    )
-    return np.asarray(blocks[drawn].sum(axis=1) + gains[first_batches].sum(axis=0))
-
-
-def _rank_causes(
-    candidates: Sequence[LoopWithoutCause],
-    saved_s: Floats,
-    loop: RecordedLoop,
-    loop_s: float,
-    min_share: float,
-) -> list[Cause]:
-    """Return the causes that cost at least ``min_share``, the heaviest first.
-
-    Heaviest is the one with the most seconds times weight. Of several candidates of one
-    name, as of several workers, the heaviest stays; [] if none costs enough. Confidence
-    counts the candidates that cost enough, each by itself.
-
-    Args:
-        candidates: N possible causes.
-        saved_s: (batches, N) s that each batch takes less without each of them.
-        loop: without the waits that other programs caused.
-        loop_s: s of all batches.
-        min_share: share of ``loop_s`` that a cause costs at least.
-    """
-    # columns of the candidates that cost enough; a position below is an index into it
-    costly = np.flatnonzero(saved_s.sum(axis=0) >= min_share * loop_s).tolist()
-    if not costly:
-        return []
-    weight = np.array([candidates[index].weight for index in costly])
-    first_of_resample = np.argmax(
-        _resample_sums(saved_s[:, costly], loop) * weight, axis=1
-    )
-    order = np.argsort(-saved_s.sum(axis=0)[costly] * weight, kind="stable")
-    causes: dict[str, Cause] = {}
-    for position in order:
-        candidate = candidates[costly[position]]
-        lost_s = float(saved_s[:, costly[position]].sum())
-        cause = Cause(
-            name=candidate.name,
-            seconds=lost_s,
-            share=lost_s / loop_s,
-            confidence=float(np.mean(first_of_resample == position)),
-            sentence=candidate.sentence,
-        )
-        causes.setdefault(
-            candidate.name, cause
-        )  # of several workers or ranks the slowest
-    return list(causes.values())
-
-
-def _rank_remedies(
-    candidates: Sequence[RemedyCandidate],
-    *,
-    gains: Floats,
-    best_gains: Floats,
-    loop: RecordedLoop,
-    batch_s: Floats,
-    replay_error: float,
-) -> list[Remedy]:
-    """Return the remedies that save at least `LEAST_GAIN` of the loop's time, the best
-    first.
-
-    The interval of a gain holds the gain, and is widened by the error of the replay at
-    both ends. Its low end counts only the share that remains if assumptions do not
-    hold.
-
-    Args:
-        candidates: N possible remedies.
-        gains: (batches, N) s that each batch takes less with each of them.
-        best_gains: (batches, N) as ``gains``, if nothing that is assumed holds the loop
-            up.
-        loop: without the waits that other programs caused.
-        batch_s: (batches,) s of each batch, with these waits.
-        replay_error: share by which the replay of the record is off, not below 0.
-    """
-    if not candidates:
-        return []
-    remedies = []
-    mean_batch_s = float(batch_s.mean())
-    mean_gains = gains.mean(axis=0)
-    error_s = replay_error * mean_batch_s
-    low_sums = np.quantile(_resample_sums(gains, loop), LOW_QUANTILE, axis=0)
-    high_sums = np.quantile(_resample_sums(best_gains, loop), HIGH_QUANTILE, axis=0)
-    for index, candidate in enumerate(candidates):
-        gain_s = float(mean_gains[index])
-        if gain_s < LEAST_GAIN * mean_batch_s:
-            continue
-        low = low_sums[index] / len(batch_s) * candidate.assumption_free_share
-        low = float(min(low, gain_s) - error_s)
-        remedy = Remedy(
-            name=candidate.name,
-            gain_s=gain_s,
-            low=low if abs(low) > ROUNDING * mean_batch_s else 0.0,
-            high=float(max(high_sums[index] / len(batch_s), gain_s) + error_s),
-            share=gain_s / mean_batch_s,
-            cost=candidate.cost,
-            change=candidate.change,
-            limit=candidate.limit,
-            cause=candidate.cause,
-        )
-        remedies.append(remedy)
-    return sorted(remedies, key=lambda remedy: -remedy.gain_s)

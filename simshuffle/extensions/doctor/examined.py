@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from simshuffle.errors import refuse
+from simshuffle.extensions.doctor.brief import brief_lines
 from simshuffle.extensions.doctor.diagnosis import Diagnosis, diagnose
 from simshuffle.extensions.doctor.gains import Gain
 from simshuffle.extensions.doctor.records.reading import RECORD, read
@@ -53,11 +54,18 @@ class Examination:
     )
 
     def parts(self) -> list[str | Table]:
-        """Return what a terminal shows: the texts and tables of the diagnosis, of where
+        """Return what is exported: the texts and tables of the diagnosis, of where
         a batch's time goes, of the trials and of the prediction.
         """
         diagnosis = [*self.diagnosis.parts(), batch_table(self.diagnosis.loop)]
         return [*diagnosis, *self.trial_parts(), *self.prediction_parts()]
+
+    def brief_parts(self) -> list[str | Table]:
+        """Return what a terminal shows: the lines of the diagnosis, and the texts and
+        tables of the trials and of the prediction.
+        """
+        lines: list[str | Table] = list(brief_lines(self.diagnosis))
+        return [*lines, *self.trial_parts(), *self.prediction_parts()]
 
     def trial_parts(self) -> list[str | Table]:
         """Return the texts and tables of the trials; [] without trials."""

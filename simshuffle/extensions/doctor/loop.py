@@ -18,6 +18,7 @@ from simshuffle.extensions.doctor.records.record import Record
 from simshuffle.extensions.doctor.replay import LoopTimes
 from simshuffle.extensions.doctor.rows_by_batch import (
     SUMMED_COLUMNS,
+    RowsByBatch,
     assign_rows_to_batches,
 )
 from simshuffle.spec.arrays import Flags, Floats, Ints
@@ -64,6 +65,14 @@ class RecordedLoop:
     # None if the recorder looked at no stacks
     code_places: Sequence[Mapping[str, Any]] | None = None
     host_cores: int | None = None  # all cores of the host, a rank's share
+    # ``calls`` of `Record.about`: lines that open, connect or parse for samples
+    known_calls: Sequence[Mapping[str, Any]] = ()
+    # mean number of cores that a rank's process computes on, without workers; None if not known
+    own_cores: float | None = None
+    # (B, M) s of each step in which loops over other loaders went on; 0 if not known
+    evaluation_s: Floats | float = 0.0
+    # (B, M) s from the end of the previous epoch to an epoch's first batch; 0 for other batches
+    between_s: Floats | float = 0.0
     waits_known: bool = (
         True  # whether the record says how long the loop waited for its data
     )
@@ -163,6 +172,10 @@ def extract_loop(record: Record) -> RecordedLoop:
     step_s += np.maximum(located.values_of("step", "start_s") - wait_end, 0.0)
     epoch_end_s = _epoch_end_seconds(rows, epochs, ranks)
     step_s[np.array(epoch_bounds[1:]) - 1] += epoch_end_s
+    evaluation_s, between_s = _other_loops(record, loader, located, sums, wait_end)
+    step_s[np.array(epoch_bounds[1:-1], dtype=int) - 1] += between_s[
+        np.array(epoch_bounds[1:-1], dtype=int)
+    ]
     _fill_untimed_parts(sums)
 
     loaders = record.about.get("loaders", [])
@@ -185,10 +198,54 @@ def extract_loop(record: Record) -> RecordedLoop:
         times=times,
         settings=settings,
         core_wait_s=np.zeros(located.shape),
+        evaluation_s=evaluation_s,
+        between_s=between_s,
         notes=notes,
         waits_known=waits_known,
         **_host_facts(record.about, len(ranks)),
     )
+
+
+def _other_loops(
+    record: Record,
+    loader: int,
+    located: RowsByBatch,
+    sums: Mapping[str, Floats],
+    wait_end: Floats,
+) -> tuple[Floats, Floats]:
+    """Return the s that loops over other loaders took within each step, (B, M), and the
+    s between the previous epoch and each epoch's first batch without such loops,
+    (B, M).
+
+    Args:
+        record: with all loaders.
+        loader: of the loop.
+        located: its rows by batch.
+        sums: as of `RecordedLoop.sums`.
+        wait_end: (B, M) s at the end of each wait.
+    """
+    evaluation_s = np.zeros(located.shape)
+    between_s = sums["seconds"][CODES["between"]].copy()
+    rows = record.rows
+    is_other = (rows["loader"] >= 0) & (rows["loader"] != loader)
+    other_loops = rows[is_other & rows["operation"].isin(["wait", "step"])]
+    if other_loops.empty:
+        return evaluation_s, between_s
+    ranks = np.unique(record.rows.loc[record.rows["operation"] == "wait", "rank"])
+    step_end = wait_end + sums["seconds"][CODES["step"]]
+    for index, rank in enumerate(ranks[: located.shape[1]]):
+        loops = other_loops[other_loops["rank"] == rank]
+        starts = loops["start_s"].to_numpy()
+        order = np.argsort(wait_end[:, index])
+        batch = np.searchsorted(wait_end[order, index], starts, side="right") - 1
+        is_after_a_wait = batch >= 0
+        batch = order[np.maximum(batch, 0)]
+        seconds = loops["seconds"].to_numpy() * is_after_a_wait
+        is_in_step = starts <= step_end[batch, index]
+        np.add.at(evaluation_s[:, index], batch, seconds * is_in_step)
+        following = np.minimum(batch + 1, len(wait_end) - 1)
+        np.subtract.at(between_s[:, index], following, seconds * ~is_in_step)
+    return evaluation_s, np.maximum(between_s, 0.0)
 
 
 def _host_facts(about: Mapping[str, Any], num_ranks: int) -> dict[str, Any]:
@@ -209,6 +266,8 @@ def _host_facts(about: Mapping[str, Any], num_ranks: int) -> dict[str, Any]:
         "mean_file_nbytes": about["files_nbytes"] / num_files if num_files else None,
         "total_file_nbytes": about.get("files_nbytes"),
         "code_places": about.get("places"),
+        "known_calls": about.get("calls", ()),
+        "own_cores": host.get("own"),
         "host_cores": max(1, int(host["all_cores"]) // num_ranks)
         if "all_cores" in host
         else None,
@@ -234,7 +293,8 @@ def _longest_loader(turns: pd.DataFrame) -> tuple[int, list[str]]:
     loader = int(seconds_of_loader.index[int(seconds_of_loader.argmax())])
     seconds_elsewhere = float(seconds_of_loader.drop(loader).sum())
     if seconds_elsewhere > 0:
-        note = f"Loops over other loaders took {seconds_elsewhere:.3g} s; they are left out."
+        took = f"Loops over other loaders took {seconds_elsewhere:.3g} s"
+        note = f"{took}; only those in steps count."
         return loader, [note]
     return loader, []
 
@@ -295,15 +355,15 @@ def _fill_untimed_parts(sums: Mapping[str, Floats]) -> None:
     numbers of files and bytes. Nothing is filled in if no fetch has timed parts.
     ``sums`` is as of `RecordedLoop.sums`.
     """
-    codes = [CODES[part] for part in FETCH_PARTS]
+    part_codes = [CODES[part] for part in FETCH_PARTS]
     seconds = sums["seconds"]
     # (B, M): s of a fetch without collating
     fetch_s = np.maximum(seconds[CODES["fetch"]] - seconds[CODES["collate"]], 0.0)
-    is_timed = seconds[codes].sum(axis=0) > 0
+    is_timed = seconds[part_codes].sum(axis=0) > 0
     is_untimed = (fetch_s > 0) & ~is_timed
     if not is_timed.any() or not is_untimed.any():
         return
-    for code in codes:
+    for code in (*part_codes, CODES["repeat"]):
         share = seconds[code][is_timed].sum() / max(fetch_s[is_timed].sum(), 1e-300)
         seconds[code][is_untimed] = fetch_s[is_untimed] * share
         for column in ("count", "nbytes", "disk_nbytes"):

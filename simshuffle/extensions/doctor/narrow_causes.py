@@ -28,6 +28,8 @@ TWICE = 2.0
 """Times the median that an outlier is at least (chosen: less is seldom worth naming)."""
 SLOW = 1.25
 """Times its peers' median from which a worker or rank is slow (chosen)."""
+MAX_SLOW_SHARE = 0.1
+"""Share of the samples from which slow ones are no exceptions (chosen)."""
 MIN_DIPS = 4
 """Outliers from which on only the larger ones count, and gaps that suffice for the
 wider limit of `MAX_GAP_SPREAD` (chosen).
@@ -103,6 +105,8 @@ def slow_sample_causes(loop: RecordedLoop) -> Iterator[LoopWithoutCause]:
     fastest_s = samples.groupby("sample")["seconds"].transform("min").to_numpy()
     seconds = np.where(samples["sample"] >= 0, fastest_s, seconds)
     is_slow = find_outliers(seconds)
+    if is_slow.mean() > MAX_SLOW_SHARE:
+        return
     median_s = float(np.median(seconds))
     extra_s = np.zeros(loop.times.load_s.shape)
     np.add.at(extra_s, index_of_samples(samples, is_slow), seconds[is_slow] - median_s)
@@ -167,9 +171,9 @@ def periodic_causes(loop: RecordedLoop) -> Iterator[LoopWithoutCause]:
     """
     times = loop.times
     for operation, max_distance in (("fetch", max(times.workers, 1)), ("step", 1)):
-        seconds = (
-            loop.sum_of("fetch").copy() if operation == "fetch" else times.step_s.copy()
-        )
+        seconds = loop.sum_of("fetch").copy()
+        if operation == "step":
+            seconds = np.maximum(times.step_s - _known_dips(loop), 0.0)
         for begin in times.epoch_bounds[:-1]:  # how epochs begin is another cause
             seconds[begin : begin + max_distance] = np.median(seconds, axis=0)
         extra_s = np.zeros(seconds.shape)
@@ -195,6 +199,17 @@ def periodic_causes(loop: RecordedLoop) -> Iterator[LoopWithoutCause]:
             yield LoopWithoutCause(
                 "loop dips", shorten(times, step_s=extra_s), sentence, SPECIAL
             )
+
+
+def _known_dips(loop: RecordedLoop) -> Floats:
+    """Return the s of the steps that have causes of their own, (B, M): evaluation, and
+    updates of a loop that accumulates gradients over several batches.
+    """
+    known_s = np.broadcast_to(loop.evaluation_s, loop.times.step_s.shape).copy()
+    updates = loop.sum_of("optimizer", "count") > 0
+    if updates.any() and not updates.all():
+        known_s += loop.sum_of("optimizer") + loop.allreduce_s
+    return known_s
 
 
 def worker_start_causes(loop: RecordedLoop) -> Iterator[LoopWithoutCause]:

@@ -45,6 +45,11 @@ class CodePlace:
         return f" {100 * self.share:.0f} % of that is in {self.where}{library_call}."
 
 
+def is_of_torch(place: CodePlace) -> bool:
+    """Return whether a place is in PyTorch itself."""
+    return "torch" in PurePath(place.file).parts
+
+
 def main_place(loop: RecordedLoop, operation: str) -> CodePlace | None:
     """Return the function in which an operation of a fetch spends most of its time.
 

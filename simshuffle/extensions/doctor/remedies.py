@@ -10,17 +10,21 @@ from typing import Any
 
 import numpy as np
 
-from simshuffle.extensions.doctor.causes import SAMPLE_CODE
+from simshuffle.extensions.doctor.causes import SAMPLE_CODE, UNTOLD
 from simshuffle.extensions.doctor.loop import RecordedLoop
 from simshuffle.extensions.doctor.narrow_causes import MOSTLY
-from simshuffle.extensions.doctor.places import main_place
+from simshuffle.extensions.doctor.places import is_of_torch, main_place
+from simshuffle.extensions.doctor.quiet import COMPUTING_PARTS
+from simshuffle.extensions.doctor.repeated_work import ANEW, repeated_work
 from simshuffle.extensions.doctor.replay import LoopTimes, replay_loop
+from simshuffle.extensions.doctor.start_causes import EVALUATION, STARTS
 from simshuffle.extensions.doctor.workers import (
     add_workers,
     computed_share,
     cpu_s_of_batch,
     first_nearly_best,
     keep_workers,
+    quiet_times,
     shorten,
 )
 
@@ -103,6 +107,8 @@ _CURES: Mapping[str, tuple[str, str, float]] = {
         0.5,
     ),
     "cores": ("fewer threads than cores", "slower steps, if these need them", 0.0),
+    EVALUATION: ("evaluate less often, or on fewer batches", "fewer results", 0.8),
+    STARTS: ("do the work at an epoch's start once, or ahead", _CODE, 0.5),
     "copy": ("hand over data that need not be converted", _CODE, 0.5),
 }
 
@@ -129,7 +135,7 @@ def candidate_remedies(
         candidates += _use_more_cores(loop, times_without)
     if causes and loop.fetches_recorded:
         candidates += [
-            *_use_more_workers(loop),
+            *_use_more_workers(loop, causes),
             *_change_settings(loop),
             *_keep_in_memory(loop, causes),
         ]
@@ -168,21 +174,88 @@ def _remedy_of_cause(
             )
         if loop.threads <= 1:
             return None  # the loop has no thread to spare; `_use_more_cores` names more cores
-    if cause == SAMPLE_CODE:
-        place = main_place(loop, "transform")
-        code = place.where if place else "the data set's own code"
-        name = f"make {code} cheaper, or do its work once, not for every sample"
-        return RemedyCandidate(
-            name, times, _CODE, assumption_free_share=0.5, cause=cause
-        )
+    if cause in {ANEW, UNTOLD, SAMPLE_CODE}:
+        return _remedy_of_code(loop, times, cause)
     if cause in _CURES:
         name, cost, share = _CURES[cause]
+        place = main_place(loop, "collate") if cause == "collate" else None
+        if place and not is_of_torch(place):
+            name = f"{_advice(place.calls) or 'do it once, before the training'}: {place.where}"
         if cause == "allreduce":
             times = _sum_every_fourth(loop)
         return RemedyCandidate(
-            name, times, cost, assumption_free_share=share, cause=cause
+            name,
+            times,
+            cost,
+            assumption_free_share=share,
+            best_times=quiet_times(times) if cause in _COMPUTING else None,
+            cause=cause,
         )
     return None
+
+
+def _remedy_of_code(
+    loop: RecordedLoop, times: LoopTimes, cause: str
+) -> RemedyCandidate:
+    """Return the remedy against what the data set's own code does: work done anew,
+    waits, or computing.
+
+    Args:
+        loop: without the waits that other programs caused.
+        times: of the loop without the cause.
+        cause: name of the cause.
+    """
+    best_times = quiet_times(times)
+    if cause == ANEW and (work := repeated_work(loop)) is not None:
+        return RemedyCandidate(
+            name=f"do {work.where} once a worker, and keep what it gives",
+            times=times,
+            cost=_CODE,
+            assumption_free_share=0.8 * work.measured_share,
+            best_times=best_times,
+            cause=cause,
+        )
+    if cause == UNTOLD:
+        return RemedyCandidate(
+            name="fewer bytes, or a faster store, if it is bandwidth",
+            times=times,
+            cost="other data, or another store",
+            assumption_free_share=0.0,
+            cause=cause,
+        )
+    place = main_place(loop, "transform")
+    code = place.where if place else "the data set's own code"
+    advice = _advice(place.calls) if place else ""
+    name = f"make {code} cheaper, or do its work once, not for every sample"
+    return RemedyCandidate(
+        f"{advice}: {code}" if advice else name,
+        times,
+        _CODE,
+        assumption_free_share=0.5,
+        best_times=best_times,
+        cause=cause,
+    )
+
+
+_COMPUTING = {*COMPUTING_PARTS, SAMPLE_CODE, ANEW, "opens"}
+"""Causes whose computing is in the way of steps and handovers, too."""
+_ADVICE = {
+    "pandas": "take the columns out of the DataFrame once, as arrays, and index those",
+    "json": "parse once, and store arrays",
+    "csv": "parse once, and store arrays",
+    "xml": "parse once, and store arrays",
+    "re": "do the text once, before the training",
+    "transformers": "tokenise once, before the training",
+    "tokenizers": "tokenise once, before the training",
+}
+"""By package that a data set's own code calls, what to do."""
+
+
+def _advice(calls: str) -> str:
+    """Return what to do about code that calls a function of a library, with its module;
+    '' if nothing special is known.
+    """
+    return _ADVICE.get(calls.partition(".")[0], "")
 
 
 def _use_more_cores(
@@ -241,7 +314,9 @@ def _loader_settings(**arguments: Any) -> dict[str, Any]:
     return {"loader": arguments}
 
 
-def _use_more_workers(loop: RecordedLoop) -> Iterator[RemedyCandidate]:
+def _use_more_workers(
+    loop: RecordedLoop, causes: Sequence[str]
+) -> Iterator[RemedyCandidate]:
     """Yield the loop with as many workers as hide the loads, if more gain anything.
 
     They are at most as many as the cores, or more where workers wait rather than
@@ -259,12 +334,13 @@ def _use_more_workers(loop: RecordedLoop) -> Iterator[RemedyCandidate]:
         return
     workers = changed.workers
     num_extra = workers - times.workers
+    condition = ", if it is latency" if UNTOLD in causes else ""
     # what workers wait for may be shared: then more of them gain nothing of that
     computed = min(1.0, cpu_s / load_s) if np.isfinite(cpu_s) else 0.0
     # how long the first workers take to start is not known, so they are to start once
     persistence = {} if times.workers else {"persistent_workers": True}
     yield RemedyCandidate(
-        name=f"{workers} worker{'s' * (workers > 1)}, not {times.workers}",
+        name=f"{workers} worker{'s' * (workers > 1)}, not {times.workers}{condition}",
         times=changed,
         cost=f"{num_extra} more process{'es' * (num_extra > 1)}",
         change=_loader_settings(num_workers=workers, **persistence),

@@ -30,6 +30,19 @@ AS_GOOD = 0.95
 """Share of the best gain with which fewer workers, or batches ahead, are preferred
 (chosen).
 """
+HANDOVER_S = 2e-3
+"""s that a batch in shared memory takes to be in the loop's hands, whatever is done
+(chosen above the 0.6 to 1 ms of two small tensors that an idle worker hands over,
+PyTorch 2.13).
+"""
+COPIED_BYTES_PER_S = 1e9
+"""Bytes/s at which a batch goes into shared memory (chosen: one copy by one core, of
+pages that are new to it).
+"""
+FIRST_HANDOVER_S = 1e-3
+"""s of the loop that a batch takes to come from a worker, where the loop has made its
+batches itself (measured: 0.6 to 1 ms of two small tensors, PyTorch 2.13).
+"""
 WORKER_COUNTS = (*range(1, 9), 10, 12, 16, 20, 24, 32, 48, 64)
 """Numbers of workers of a rank that are compared (chosen)."""
 
@@ -44,6 +57,20 @@ def shorten(
         times,
         load_s=np.maximum(times.load_s - load_s, 0.0),
         step_s=np.maximum(times.step_s - step_s, 0.0),
+    )
+
+
+def quiet_times(times: LoopTimes) -> LoopTimes:
+    """Return the times of the loop whose steps and handovers nothing disturbs: steps
+    take their 10 % quantile at most, and batches are in hand at once.
+    """
+    quick_s = np.quantile(times.step_s, 0.1, axis=0)
+    return replace(
+        times,
+        step_s=np.minimum(times.step_s, quick_s),
+        send_s=0.0,
+        handover_s=np.minimum(times.handover_s, HANDOVER_S),
+        busy_extra_s=0.0,
     )
 
 
@@ -72,7 +99,9 @@ def reduce_computing(loop: RecordedLoop, saved_s: Floats) -> LoopTimes:
         handover_s=loop_cpu_s + (times.handover_s - loop_cpu_s) * remaining,
         busy_extra_s=times.busy_extra_s * remaining,
     )
-    return shorten(less_disturbed, saved_s, queued_s * (1.0 - remaining))
+    # no thread waits less for a core than the workers have it less
+    less_queued_s = np.minimum(queued_s * (1.0 - remaining), saved_s.mean(axis=0))
+    return shorten(less_disturbed, saved_s, less_queued_s)
 
 
 def keep_workers(loop: RecordedLoop) -> LoopTimes:
@@ -107,6 +136,9 @@ def cpu_s_of_batch(loop: RecordedLoop) -> float:
     worker_s = loop.sum_of("fetch", "cpu_s") + np.nan_to_num(
         loop.sum_of("send", "cpu_s")
     )
+    if loop.own_cores is not None:  # of all threads of the rank's process
+        rank_s = loop.own_cores * loop.measured_batch_s
+        return float((worker_s * (loop.times.workers > 0) + rank_s).mean())
     if not loop.times.workers:  # the loop makes its batches while it waits
         worker_s = loop.sum_of("wait", "cpu_s")
     return float((worker_s + loop.sum_of("step", "cpu_s")).mean())
@@ -138,11 +170,25 @@ def add_workers(loop: RecordedLoop, max_workers: int) -> LoopTimes | None:
     candidates = []
     for workers in WORKER_COUNTS:
         if times.workers < workers <= max_workers:
-            candidate = times.change_workers(workers)
+            candidate = _hand_over(loop, times.change_workers(workers))
             mean_load_s = max(float(candidate.load_s.mean()), 1e-300)
             factor = max(1.0, min_batch_s * workers / mean_load_s)
             candidates.append(replace(candidate, load_s=candidate.load_s * factor))
     return first_nearly_best(batch_s, candidates)
+
+
+def _hand_over(loop: RecordedLoop, times: LoopTimes) -> LoopTimes:
+    """Return the times of a loop that gets workers, with what handing batches over
+    takes; as they are if it has some.
+    """
+    if loop.times.workers:
+        return times
+    nbytes = loop.sum_of("collate", "nbytes").mean()
+    return replace(
+        times,
+        handover_s=times.handover_s + FIRST_HANDOVER_S,
+        load_s=times.load_s + nbytes / COPIED_BYTES_PER_S,
+    )
 
 
 def shared_s_of_batch(loop: RecordedLoop) -> float:
@@ -181,11 +227,14 @@ def first_nearly_best(
 
 
 class ReadingSeconds(NamedTuple):
-    """Seconds of the reads of each batch, (B, M) each."""
+    """Seconds of the reads of each batch, (B, M) each, and whether their sizes vary."""
 
     request_s: Floats  # for requests, whatever they bring
     cached_s: Floats  # for bytes that were in memory
     device_s: Floats  # for bytes from the device
+    sizes_vary: bool = (
+        True  # whether sizes vary, so that requests and bytes are told apart
+    )
 
 
 def split_reading(loop: RecordedLoop) -> ReadingSeconds:
@@ -218,9 +267,8 @@ def split_reading(loop: RecordedLoop) -> ReadingSeconds:
     quantities = (count, nbytes - device_nbytes, device_nbytes)
     matrix = np.stack([quantity[has_reads] for quantity in quantities], axis=1)
     nbytes_a_read = nbytes[has_reads] / np.maximum(count[has_reads], 1)
-    if (
-        nbytes_a_read.std() <= ALIKE * nbytes_a_read.mean()
-    ):  # nothing tells requests from bytes
+    sizes_vary = bool(nbytes_a_read.std() > ALIKE * nbytes_a_read.mean())
+    if not sizes_vary:
         bytes_per_s = np.quantile(nbytes[has_reads] / read_s[has_reads], 0.9)
         matrix[:, slice(1, 3) if bytes_per_s < SLOW_BYTES else 0] = 0.0
     relative_matrix = matrix / read_s[has_reads][:, None]
@@ -234,4 +282,4 @@ def split_reading(loop: RecordedLoop) -> ReadingSeconds:
     )
     seconds = np.zeros((3, *read_s.shape))
     seconds[:, has_reads] = shares.T * read_s[has_reads]
-    return ReadingSeconds(*seconds)
+    return ReadingSeconds(seconds[0], seconds[1], seconds[2], sizes_vary)

@@ -95,14 +95,16 @@ def watch(folder: str, changes: dict[str, Any], seconds: float | None) -> Any:
     from .changes import watch_changes  # noqa: PLC0415
     from .fetching import watch_fetching  # noqa: PLC0415
     from .files import watch_files  # noqa: PLC0415
+    from .known_calls import watch_known_calls  # noqa: PLC0415
     from .loops import watch_loops  # noqa: PLC0415
     from .process import Process  # noqa: PLC0415
     from .steps import watch_steps  # noqa: PLC0415
 
     global watched  # noqa: PLW0603 - of the process
     process = watched = Process(folder, changes, seconds)
-    watch_files(process.patches, process.files)
+    watch_files(process.patches, process.files, process.call_log)
     watch_calls(process.patches)
+    watch_known_calls(process.patches, process.call_log)
     watch_changes(process)
     watch_loops(process)
     watch_fetching(process)

@@ -230,6 +230,7 @@ def _patch_fetchers(process: Process, module: Any) -> None:
             if times_parts:
                 OWN.meter = meter
             process.fetching = (threading.get_ident(), meter if times_parts else None)
+            process.call_log.samples = process.fetched_samples
             if task[3] >= 0:  # in a worker
                 gil.watch(process.look)
             batch = None
@@ -269,8 +270,9 @@ def _write_fetch(
         index = [row[0] for row in rows].index(_COLLATE)
         rows[index] = (*rows[index][:6], nbytes(batch), *rows[index][7:])
     process.journal.write(process.pack_rows(task, rows))
+    process.fetched_samples += len(meter.samples)
     if times_parts:
-        process.budget.spend(sum(meter.counts))
+        process.budget.spend(sum(meter.counts) + meter.noted_calls)
     else:
         process.say("notes", _PARTS_OF_SOME)
     if process.samples < SAMPLE_ROWS <= process.samples + len(meter.samples):

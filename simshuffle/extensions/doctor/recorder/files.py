@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from .caching import uncached_nbytes
+from .known_calls import HANDLE, CallLog
 from .meter import OPEN, OWN, READ, Meter
 from .patching import Patches, TimedCallable
 
@@ -136,9 +137,12 @@ class _TimedFile(io.FileIO):
 class _TimedOpen(TimedCallable):
     """Stand-in for `open` that gives files with timed reads where they are only read."""
 
-    def __init__(self, function: Callable[..., Any], files: Files) -> None:
+    def __init__(
+        self, function: Callable[..., Any], files: Files, call_log: CallLog
+    ) -> None:
         super().__init__(function, OPEN)
         self.files = files
+        self.call_log = call_log
 
     def __call__(self, file: Any, mode: Any = "r", *args: Any, **kwargs: Any) -> Any:
         """Return what `open` does, and note the file if it is opened within a fetch.
@@ -186,6 +190,7 @@ class _TimedOpen(TimedCallable):
         path = self.files.move(path)
         meter = OWN.meter
         previous = -1 if meter is None else meter.enter(OPEN)
+        begin = 0 if meter is None else meter.entered_at
         try:
             opened_file = _open_raw(
                 path,
@@ -202,6 +207,9 @@ class _TimedOpen(TimedCallable):
         finally:
             if meter is not None:
                 meter.leave(previous)
+                if not meter.in_known_call:
+                    duration = meter.entered_at - begin
+                    self.call_log.note(meter, "open", HANDLE, path, duration)
 
 
 def _open_raw(
@@ -242,14 +250,14 @@ def _open_raw(
         raise
 
 
-def watch_files(patches: Patches, files: Files) -> None:
+def watch_files(patches: Patches, files: Files, call_log: CallLog) -> None:
     """Time opening and reading by Python's functions from now on, within fetches.
 
     The functions are `open`, `io.open`, `os.open`, and `os.read`, ``pread``, ``readv``
     and ``preadv``. The three that open take files from ``files.moved_folders``, outside
     fetches, too; ``files`` notes what the first two open.
     """
-    opening = _TimedOpen(io.open, files)
+    opening = _TimedOpen(io.open, files, call_log)
     patches.replace(builtins, "open", opening)
     patches.replace(io, "open", opening)
     original_open = os.open

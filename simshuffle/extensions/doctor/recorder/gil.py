@@ -10,9 +10,9 @@ from typing import Optional
 
 from .meter import clock, core_wait_ns
 
-PAUSE_SECONDS = 0.05
+PAUSE_SECONDS = 0.02
 """Seconds between two requests for the interpreter."""
-_REQUESTS_A_ROW = 20
+_REQUESTS_A_ROW = 50
 """Requests for each row: one row a second."""
 Write = Callable[[int, int, int, int], None]
 """Writes a row: its start (clock), the waits for the interpreter and those for a core
@@ -75,7 +75,7 @@ _probe: _InterpreterProbe | None = None
 
 
 def watch(look: Look, write: Optional[Write] = None) -> None:  # noqa: UP045
-    """Have a thread ask for the interpreter, and look, 20 times a second while batches
+    """Have a thread ask for the interpreter, and look, 50 times a second while batches
     are taken or fetched; called for each batch.
 
     Args:

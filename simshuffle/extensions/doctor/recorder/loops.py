@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,10 @@ from .process import Process
 from .rows import CODES
 
 _WAIT = CODES["wait"]
+_ORDER = CODES["order"]
+_BETWEEN = CODES["between"]
+_LEAST_ORDER_NS = 100_000
+"""Time of a sampler for a batch from which it has a row."""
 _STEP = CODES["step"]
 # settings of a loader that are its facts
 _FACTS = (
@@ -71,6 +76,8 @@ class LoaderLoop:
             first batch; else None.
         step: of the last batch; None if it is finished.
         outer_step: the step of a loop around this one; None if there is none.
+        between: start and duration (ns) of what came between the previous pass through
+            the loader and this, until its first batch; None if that is not known.
         cached_batches: batches that are played again, which all passes through the
             loader share; None if none are.
         num_cached: number of them that are wanted; 0 without the change ``replay``.
@@ -85,6 +92,11 @@ class LoaderLoop:
         self.iter_times: tuple[int, int, int, int] | None = None
         self.step: LoopStep | None = None
         self.outer_step: LoopStep | None = process.current_step
+        self.between: tuple[int, int] | None = None
+        previous_end = process.pass_ends.pop(self.loader_index, None)
+        if previous_end is not None and self.outer_step is None:
+            self.between = (previous_end, clock() - previous_end)
+        process.order_ns = 0
         self.cached_batches: list[Any] | None = None
         self.num_cached = process.changes.get("replay", 0)
         self.length = _length(loader) or 0
@@ -129,11 +141,13 @@ class LoaderLoop:
         except BaseException:
             process.journal.write([*rows, self._pack_wait(begin, -1)])
             process.current_step = self.outer_step
+            self.end_pass()
             raise
         finally:
             process.task = None
         batch_number = self._batch_number(iterator, requested_before)
         rows.append(self._pack_wait(begin, batch_number))
+        rows += self._pack_start(begin, batch_number)
         process.journal.write(rows)
         self.count += 1
         process.batches += 1
@@ -175,6 +189,38 @@ class LoaderLoop:
                 pack_row(operation, start, duration, -1, -1, count, nbytes, -1, -1)
             )
         self.step = None
+        return rows
+
+    def end_pass(self) -> None:
+        """Note that the pass is over: what comes until the next is between epochs, if
+        no loop around this one goes on.
+        """
+        process = self.process
+        if self.outer_step is None:
+            now = clock()
+            process.pass_ends[self.loader_index] = now
+            process.loop_phase = (threading.get_ident(), "between", now)
+
+    def _pack_start(self, begin: Marks, batch: int) -> list[bytes]:
+        """Return the packed rows of the sampler's time since the previous batch, and,
+        with the first batch, of what came between the previous epoch and this.
+
+        Args:
+            begin: marks at the start of the wait for the batch.
+            batch: its number.
+        """
+        process = self.process
+        task = (self.loader_index, self.epoch, batch, -1)
+        rows = []
+        if process.order_ns >= _LEAST_ORDER_NS:
+            times = (begin[0], process.order_ns, -1, -1, 1, 0, -1, -1)
+            rows.append(process.pack_row(task, _ORDER, *times))
+        process.order_ns = 0
+        if self.between is not None:
+            rows.append(
+                process.pack_row(task, _BETWEEN, *self.between, -1, -1, 1, 0, -1, -1)
+            )
+            self.between = None
         return rows
 
     def _pack_wait(self, begin: Marks, batch: int) -> bytes:
@@ -230,6 +276,7 @@ class LoaderLoop:
         is_watched = process.active and process.journal.pid == self.pid
         if self.step is not None and is_watched:
             process.journal.write(self.finish(marks()))
+            self.end_pass()
 
 
 class _CachedIterator:
@@ -265,6 +312,7 @@ def _patch(process: Process, module: Any) -> None:
     of that loop gets no row.
     """
     process.save()
+    _patch_sampler(process, module)
     iterate = module.DataLoader.__iter__
     next_batch = module._BaseDataLoaderIter.__next__
     reset = module._MultiProcessingDataLoaderIter._reset
@@ -287,6 +335,7 @@ def _patch(process: Process, module: Any) -> None:
             return _CachedIterator(loop)
         process.current_step = None
         process.starting_loop = loop
+        process.loop_phase = None
         try:
             iterator = iterate(self)
         finally:
@@ -318,6 +367,24 @@ def _patch(process: Process, module: Any) -> None:
     process.patches.replace(module._MultiProcessingDataLoaderIter, "_reset", _reset)
 
 
+def _patch_sampler(process: Process, module: Any) -> None:
+    """Add up the time that samplers take for indices of batches."""
+    next_index = module._BaseDataLoaderIter._next_index
+
+    @functools.wraps(next_index)
+    def _next_index(self: Any) -> Any:
+        """Return the indices of the next batch, and add what that takes."""
+        begin = clock()
+        process.loop_phase = (threading.get_ident(), "order", begin)
+        try:
+            return next_index(self)
+        finally:
+            process.loop_phase = None
+            process.order_ns += clock() - begin
+
+    process.patches.replace(module._BaseDataLoaderIter, "_next_index", _next_index)
+
+
 def _length(sized: Any) -> int | None:
     """Return the length of a loader or data set; None if it has none."""
     try:
@@ -326,11 +393,42 @@ def _length(sized: Any) -> int | None:
         return None
 
 
+def _reference(dataset: Any) -> Any:
+    """Return a weak reference to a data set; a function that returns the data set, if
+    it has none.
+    """
+    try:
+        return weakref.ref(dataset)
+    except TypeError:
+        return lambda: dataset
+
+
+def _index_of_loader(
+    known_loaders: list[tuple[Any, dict[str, Any]]],
+    dataset: Any,
+    facts: dict[str, Any],
+) -> int:
+    """Return the index of the known loader with this data set, or with one that is gone,
+    and with equal facts; their number if there is none.
+    """
+    candidates = [
+        (index, reference())
+        for index, (reference, known_facts) in enumerate(known_loaders)
+        if known_facts == facts
+    ]
+    for target in (dataset, None):
+        for index, known_dataset in candidates:
+            if known_dataset is target:
+                return index
+    return len(known_loaders)
+
+
 def _count_pass(process: Process, loader: Any) -> tuple[int, int]:
     """Count a pass through a loader, and return the index of the loader and the number
     of its earlier passes.
 
-    A loader that is made anew over the same data set with equal settings is the same.
+    A loader that is made anew over the same data set with equal settings is the same,
+    and over another data set of its size, if nobody has the previous one any more.
     Its settings that are known are kept as facts; from `_MAX_LOADERS` on all count as
     the last.
     """
@@ -342,14 +440,14 @@ def _count_pass(process: Process, loader: Any) -> tuple[int, int]:
     facts["sampler"] = type(loader.sampler).__name__
     facts["samples"] = _length(loader.dataset)
     facts = {name: value for name, value in facts.items() if value is not None}
-    identity = (id(loader.dataset), facts)
     known_loaders = process.known_loaders
-    if identity not in known_loaders and len(known_loaders) < _MAX_LOADERS:
-        known_loaders.append(identity)
+    index = _index_of_loader(known_loaders, loader.dataset, facts)
+    if index == len(known_loaders) < _MAX_LOADERS:
+        known_loaders.append((_reference(loader.dataset), facts))
         process.loaders.append(facts)
         process.epochs.append(0)
-    index = _MAX_LOADERS - 1
-    if identity in known_loaders:
-        index = known_loaders.index(identity)
+    index = min(index, _MAX_LOADERS - 1)
+    if index < len(known_loaders):
+        known_loaders[index] = (_reference(loader.dataset), facts)
     process.epochs[index] += 1
     return index, process.epochs[index] - 1

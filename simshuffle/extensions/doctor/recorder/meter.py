@@ -136,6 +136,9 @@ class Meter:
         samples: index, start (ns), duration (ns), count and bytes of each sample, or of
             samples that came together; without gaps between them. The index is None for
             several samples.
+        in_known_call: whether a call of `known_calls` is under way.
+        noted_calls: calls that were noted there; ``repeats`` and ``repeat_ns``, those
+            that were made anew, and their time (ns).
     """
 
     def __init__(self) -> None:
@@ -148,6 +151,8 @@ class Meter:
         self.nbytes = self.earlier_nbytes = 0
         self.opened_nbytes = self.uncached_nbytes = 0
         self.samples: list[tuple[Any, int, int, int, int]] = []
+        self.in_known_call = False
+        self.noted_calls = self.repeats = self.repeat_ns = 0
 
     def enter(self, operation: int) -> int:
         """Begin an operation, and return the code of the previous one, for `leave`."""
@@ -254,6 +259,9 @@ class Meter:
                 )
             elif operation != READ and part_count:
                 rows.append((operation, start, part_ns, -1, -1, part_count, 0, -1, -1))
+        if self.repeats:
+            values = (start, self.repeat_ns, -1, -1, self.repeats, 0, -1, -1)
+            rows.append((CODES["repeat"], *values))
         written = self.samples
         if not samples:
             written = [max(self.samples, key=lambda sample: sample[2])]

@@ -63,10 +63,15 @@ def locate(frame: Any) -> Optional[tuple[str, str, int, str, bool]]:  # noqa: UP
             if user_place is None and not is_library(path):
                 user_place = outermost
                 library_call = inner_function
-            inner_function = f"{frame.f_globals.get('__name__', '')}.{code.co_name}"
+            inner_function = f"{frame.f_globals.get('__name__', '')}.{name}"
         frame = frame.f_back
     place = user_place or outermost
     return None if place is None else (*place, library_call, has_transform)
+
+
+def is_own(path: str) -> bool:
+    """Return whether a file is of the recorder."""
+    return path.startswith(_OWN)
 
 
 @functools.lru_cache(MAX_PLACES)

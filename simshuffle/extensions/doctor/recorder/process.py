@@ -13,6 +13,7 @@ from . import gil
 from .cores import Use, read_use
 from .files import Files
 from .journal import Journal
+from .known_calls import CallLog
 from .meter import Budget, Meter, Task, clock, forget_thread
 from .patching import Patches
 from .places import PlaceCounts
@@ -24,6 +25,8 @@ _BATCHES_TO_STOP = 3
 """Batches from when one rank's time is over to when all stop: more than ranks that wait
 for one another can be apart.
 """
+_LONGEST_PHASE_NS = 60 * 10**9
+"""Time for which stacks are looked at between two epochs, at most."""
 _GIL = CODES["gil"]
 _NAMES = list(OPERATIONS)
 # a row is packed in two parts: rank, loader, epoch, batch and worker; and the remaining fields
@@ -43,6 +46,7 @@ class Process:
         limit: ns from the first batch on, after which the training ends; None: never.
         files: sizes of the files that were opened, and the folders of ``paths``.
         active: whether the process is watched still; False after `end`.
+        call_log: known calls of the fetches.
         only: the loader that is watched; None for all.
         rank: of this process in the training; -1 if that is not known yet.
         loaders: facts of each loader that a loop went through, as in `Record.about`.
@@ -55,6 +59,11 @@ class Process:
         current_step: the step of the batch that the loop has (`loops.LoopStep`); None
             while there is none, or a part of it is timed already.
         starting_loop: the loop whose iterator is made or begun anew.
+        fetched_samples: of all fetches.
+        order_ns: ns of the sampler that no row has yet.
+        pass_ends: by loader, the clock at the end of the last pass through it.
+        loop_phase: thread, name (``order`` or ``between``) and clock of what the loop
+            does beside waits and steps; None while it does neither.
         cached_batches: by loader, the batches that are played again.
         known_loaders: data set and facts of each loader, which tell whether two are the
             same.
@@ -70,6 +79,7 @@ class Process:
         self.changes = changes
         self.limit = None if seconds is None else round(seconds * 1e9)
         self.files = Files(changes.get("paths", {}))
+        self.call_log = CallLog()
         self.only: Any = None
         self.active = True
         self.begin()
@@ -87,6 +97,7 @@ class Process:
         self.task: Task | None = None
         self.fetching: tuple[int, Meter | None] | None = None
         self.places = PlaceCounts()
+        self.call_log.lines.clear()
         self.current_step: Any = None
         self.starting_loop: Any = None
         self.first_batch_ns = 0  # clock when the first batch was there
@@ -100,10 +111,15 @@ class Process:
             sys.maxsize
         )  # number of the batch after which the training is ended
         self.samples = 0  # rows of samples that were written
+        self.fetched_samples = 0
+        self.order_ns = 0  # of the sampler, since the last row of it
+        # by loader, when the last pass through it ended, and the loops that went on then
+        self.pass_ends: dict[int, int] = {}
+        self.loop_phase: tuple[int, str, int] | None = None
         self.budget = Budget()
         self.saved_at = clock()
         self.save_interval = 10**9  # ns
-        self.known_loaders: list[tuple[int, dict[str, Any]]] = []
+        self.known_loaders: list[tuple[Any, dict[str, Any]]] = []
         self.caches: dict[int, dict[Any, Any]] | None = (
             {} if self.changes.get("cache") else None
         )
@@ -173,6 +189,8 @@ class Process:
             facts["threads"] = torch.get_num_threads()
             self._find_ranks()
         facts["places"] = self.places.most_frequent()
+        if self.call_log.lines:
+            facts["calls"] = self.call_log.longest()
         facts["use"] = [self.first_use, read_use()]
         self.journal.save()
         self.saved_at = clock()
@@ -220,20 +238,25 @@ class Process:
 
     def look(self) -> bool:
         """Note where the thread is that fetches, or, while none fetches, the one that
-        steps; return whether one fetches.
+        loops; return whether something goes on that may last: a fetch, the sampler, or
+        what comes between epochs.
 
-        Nothing is noted of a fetch whose parts are not timed.
+        A fetch whose parts are not timed counts as ``fetch``.
         """
-        # other threads change both meanwhile
+        # other threads change all of them meanwhile
         fetching = self.fetching
+        phase = self.loop_phase
         step = self.current_step
         if fetching is not None:
             thread, meter = fetching
-            if meter is not None:
-                self.places.look(thread, _NAMES[meter.current_operation])
+            operation = "fetch" if meter is None else _NAMES[meter.current_operation]
+            self.places.look(thread, operation)
+        elif phase is not None:
+            self.places.look(phase[0], phase[1])
         elif step is not None:
             self.places.look(step.thread, "step")
-        return fetching is not None
+        is_between = phase is not None and clock() - phase[2] < _LONGEST_PHASE_NS
+        return fetching is not None or is_between
 
     def stop_if_over(self) -> None:
         """End the training in order when its time is over, as the script itself would

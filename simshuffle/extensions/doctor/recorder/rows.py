@@ -25,6 +25,10 @@ OPERATIONS = {
     "lock": "waiting for other processes or threads that hold one",
     "collate": "samples to a batch",
     "send": "a batch to the process of the rank",
+    # of these or beside them
+    "repeat": "calls that open, connect or parse anew what they just did; a part of the others",
+    "order": "indices of batches from the sampler, in the process of the rank; a part of the wait",
+    "between": "the end of an epoch and the start of the next",
 }
 """What a row may be of, and what it then says. `open`, `read`, `decode`, `transform`
 and `lock` are the sums over the samples of a batch; they add up to the time of its

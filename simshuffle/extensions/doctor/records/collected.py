@@ -32,6 +32,11 @@ _FACTS_OF_A_RANK = ("loaders", "host", "threads", "torch", "device", "model")
 PLACE_FIELDS = ("operation", "file", "function", "line", "calls", "transforms")
 """Fields of a place in the code, beside how often it was seen
 (`simshuffle.extensions.doctor.recorder.places.Key`)."""
+CALL_FIELDS = ("function", "kind", "file", "caller", "line")
+"""Fields of a line that makes a known call, beside its sums
+(`simshuffle.extensions.doctor.recorder.known_calls.CallLog.lines`)."""
+CALL_SUMS = ("calls", "seconds", "anew", "anew_s")
+"""Sums of such a line."""
 _REMEDIES = {
     "python": "Run the script by the interpreter itself, without -S, -I or -E, and pass PYTHONPATH "
     "and SIMSHUFFLE_RECORD on to it.",
@@ -228,7 +233,11 @@ def _merge_facts(
         facts["stopped"] = True
     if any("places" in process.facts for process in processes):
         facts["places"] = _merge_places(processes)
+    if any("calls" in process.facts for process in processes):
+        facts["calls"] = _merge_calls(processes)
     if "host" in facts:
+        if (own_cores := _own_cores(ranks)) is not None:
+            facts["host"] = {**facts["host"], "own": own_cores}
         cores_of_others = _cores_of_others(processes, ranks)
         if cores_of_others is not None:
             facts["host"] = {**facts["host"], "others": cores_of_others}
@@ -250,6 +259,36 @@ def _merge_places(processes: Sequence[_RecordedProcess]) -> list[dict[str, Any]]
         {**dict(zip(PLACE_FIELDS, place, strict=True)), "count": count}
         for place, count in counts.most_common()
     ]
+
+
+def _merge_calls(processes: Sequence[_RecordedProcess]) -> list[dict[str, Any]]:
+    """Return the lines of all processes that make known calls, the longest first: each
+    with `CALL_FIELDS` and `CALL_SUMS`.
+    """
+    sums: dict[tuple[Any, ...], list[float]] = {}
+    for process in processes:
+        for *line, calls, total_ns, anew, anew_ns in process.facts.get("calls", []):
+            totals = sums.setdefault(tuple(line), [0, 0.0, 0, 0.0])
+            for index, value in enumerate((calls, total_ns / 1e9, anew, anew_ns / 1e9)):
+                totals[index] += value
+    lines = [
+        {
+            **dict(zip(CALL_FIELDS, line, strict=True)),
+            **dict(zip(CALL_SUMS, totals, strict=True)),
+        }
+        for line, totals in sums.items()
+    ]
+    return sorted(lines, key=lambda line: -line["seconds"])
+
+
+def _own_cores(ranks: Sequence[_RecordedProcess]) -> float | None:
+    """Return the mean number of cores that the process of the first rank computed on,
+    with all of its threads, from its first batch on; None if that is not known.
+    """
+    use = ranks[0].facts.get("use") if ranks else None
+    if use is None or not use[0][0] or use[1][0] <= use[0][0]:
+        return None
+    return float((use[1][2] - use[0][2]) / (use[1][0] - use[0][0]))
 
 
 def _cores_of_others(

@@ -66,10 +66,12 @@ class Record:
       persistent_workers, in_order, samples (of the data set), sampler and dataset (names of
       classes), drop_last;
     - ``host``: name, cores (that the process may use), all_cores, memory_nbytes, others (cores that
-      other programs had in the mean);
-    - ``places``: where in the code fetches and steps were seen, 20 times a second, most often
+      other programs had in the mean), own (cores that the process of the first rank computed on);
+    - ``places``: where in the code fetches and steps were seen, 50 times a second, most often
       first: operation, file, function, line, calls (a function of a library, or ''), transforms
       (whether a transform was at work), count;
+    - ``calls``: lines that open, connect or parse for samples, the longest first: function, kind,
+      file, caller, line, calls, seconds, anew (calls for what they were just made for), anew_s;
     - ``threads``: of torch in the process of a rank; ``torch``: its version; ``device``: as torch
       names it;
     - ``model``: parameters, gradient_nbytes, buckets (bytes of each, in the order of the trace);
