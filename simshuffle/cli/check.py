@@ -1,4 +1,4 @@
-"""The verbs check and list, on scenarios and what comes with simshuffle."""
+"""The verb check: what bounds an epoch of a scenario."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from simshuffle.cli.common import AsJson, Set, To, print_answer, print_parts
+from simshuffle.cli.common import AsJson, Set, To, print_answer
 from simshuffle.cli.help import command
 from simshuffle.errors import SimshuffleWarning
 from simshuffle.job.scenario.options import (
@@ -120,34 +120,3 @@ def print_scenarios(scenarios: list[Scenario], runs: dict[str, Scenario]) -> Non
         typer.echo(f"# {name}")
         for key, value in derive_values(run).items():
             typer.echo(f"#   {key}: {value}")
-
-
-@command(
-    app,
-    "Describe",
-    "simshuffle list",
-    "simshuffle list --to markdown",
-    name="list",
-    hidden=True,
-)
-def list_(to: To = None) -> None:
-    """List scenarios, studies, machines, models, data sets, failures.
-
-    Those that come with simshuffle."""
-    from simshuffle.report.console import new_table
-    from simshuffle.spec.library import catalog_names, shipped_names
-
-    names = {
-        folder: shipped_names(folder)
-        for folder in ("scenarios", "studies", "topologies")
-    }
-    names |= {kind: catalog_names(kind) for kind in ("models", "datasets", "failures")}
-    if to is None:
-        for kind, kind_names in names.items():
-            typer.echo(f"{kind}: {', '.join(kind_names)}")
-        return
-    table = new_table("What comes with simshuffle", ["kind", "name"])
-    for kind, kind_names in names.items():
-        for name in kind_names:
-            table.add_row(kind, name)
-    print_parts([table], to)

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
-from simshuffle.cli import check, derived, new, result_folders, results, study
+from simshuffle.cli import check, derived, new, result_folders, results, shipped, study
 from simshuffle.cli.common import (
     LOADING_THRESHOLD,
     complain,
@@ -40,7 +40,7 @@ GROUPS = {
 }
 """Groups of verbs that few need, and what their help says."""
 MODULES_OF_GROUP = {
-    "": (new, check, results),
+    "": (new, check, shipped, results),
     "study": (study,),
     "results": (result_folders,),
 }

@@ -402,13 +402,55 @@ def test_version(capsys):
     assert capsys.readouterr().out == f"simshuffle {simshuffle.__version__}\n"
 
 
-def test_list_names_everything_that_is_shipped(capsys):
+def listed(capsys, *words):
+    """The names that are listed, by kind."""
+    assert main(["list", *words]) == 0
+    names = {}
+    for line in capsys.readouterr().out.splitlines():
+        if not re.match(r"\d+ of \d+: ", line):
+            names.setdefault(line[:10].strip(), []).append(line[10:].split()[0])
+    return names
+
+
+def test_list_names_ten_to_begin_with_and_says_how_to_see_the_rest(capsys):
+    names = listed(capsys)
+    assert sum(map(len, names.values())) == 10
+    assert names["scenario"][0] == "quickstart"
     assert main(["list"]) == 0
-    lines = dict(line.split(": ") for line in capsys.readouterr().out.splitlines())
-    assert lines["scenarios"].split(", ") == shipped_names("scenarios")
-    assert lines["topologies"].split(", ") == shipped_names("topologies")
-    assert {"resnet50", "vgg16"} <= set(lines["models"].split(", "))
-    assert {"imagenet1k", "cifar100"} <= set(lines["datasets"].split(", "))
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert f"{len(shipped_names('topologies'))} machines" in last
+    assert "list WORD searches" in last
+    assert "--all" in last
+
+
+def test_list_all_names_everything_that_is_shipped_with_a_line_on_each(capsys):
+    names = listed(capsys, "--all")
+    assert names["scenario"] == shipped_names("scenarios")
+    assert names["study"] == shipped_names("studies")
+    assert names["machine"] == shipped_names("topologies")
+    assert {"resnet50", "vgg16"} <= set(names["model"])
+    assert {"imagenet1k", "cifar100"} <= set(names["data set"])
+    assert set(names["failures"]) == {"infinitehbd", "infinitehbd-175d", "llama3"}
+    assert main(["list", "--all"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if len(line) < 45] == []
+
+
+def test_list_searches_names_kinds_and_descriptions(capsys):
+    assert listed(capsys, "Leonardo") == {
+        "scenario": ["validation/alltoall-leonardo"],
+        "machine": ["leonardo"],
+    }
+    assert "leonardo" in listed(capsys, "machine", "dragonfly+")["machine"]
+    assert set(listed(capsys, "machine", "dragonfly+")) == {"machine"}
+    assert "abci" in listed(capsys, "AI bridging")["machine"]
+
+
+def test_list_refuses_words_that_nothing_has(capsys):
+    assert main(["list", "no-such-thing"]) == 2
+    message = capsys.readouterr().err
+    assert "got no-such-thing" in message
+    assert "--all" in message
 
 
 HEAVY = ["numba", "simpy", "pandas", "pyarrow", "scipy", "matplotlib", "networkx", "loky"]

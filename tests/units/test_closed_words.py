@@ -38,7 +38,7 @@ OPEN = {
     ),
     *("FILE", "FILE...", "FILE|FOLDER", "FOLDER", "PATH", "RESULT", "RESULT...", "CASE", "TRACE"),
     *("RECORD|-- COMMAND", "-- COMMAND", "NODESxRANKS", "NODESxRANKS|FORMAT", "N[:N]", "STEP"),
-    *("TEXT", "HOST HOST", "RUN,...", "HEADING,..."),
+    *("TEXT", "WORD", "HOST HOST", "RUN,...", "HEADING,..."),
     *("E", "NODESxGPUS", "N[:N]"),
     *(
         "KEY=VALUE",

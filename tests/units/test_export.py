@@ -229,7 +229,7 @@ def test_an_empty_text_leaves_no_trace():
 
 def test_list_prints_a_table(capsys):
     assert main(["list", "--to", "markdown"]) == 0
-    assert "| scenarios | quickstart |\n" in capsys.readouterr().out
+    assert "| scenario | quickstart | ResNet-50" in capsys.readouterr().out
 
 
 def test_the_command_line_takes_every_format_and_every_booking():
