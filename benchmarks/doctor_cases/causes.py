@@ -67,11 +67,12 @@ def budget_us_of(cause: Cause, setting: Setting, strength: float) -> float:
     """Return the cost of a batch, in us, by which a cause takes ``strength`` of the loop.
 
     What workers do hides behind steps: on two cores at once, or on as many workers as wait, or
-    one after the other. A cost that hides wholly delays only by coming all at once.
+    one after the other. A cost that hides wholly delays only by coming all at once, and is half
+    of the steps at least: prefetched batches hide some of it.
     """
     step = step_us(setting)
     if cause.hides == "wholly":
-        return step * strength
+        return step * (1 + strength) / 2
     if cause.hides == "never" or setting.workers == 0:
         return step * strength / (1 - strength)
     at_once = {"cores": min(2, setting.workers), "workers": setting.workers, "one": 1}

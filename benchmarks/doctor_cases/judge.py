@@ -67,7 +67,8 @@ class Row:
     predicted_gain: float = 0.0
     predicted_low: float = 0.0
     predicted_high: float = 0.0
-    measured_gain: float = 0.0
+    measured_gain: float = 0.0  # of mending the first true cause alone
+    mended_gain: float = 0.0  # of mending all that was put in
     gain_noise: float = 0.0
     replay_gain: float = 0.0
     is_settled: int = 1
@@ -325,6 +326,7 @@ MEASURED = (
     "share_second",
     "worker_gain",
     "measured_gain",
+    "mended_gain",
     "gain_noise",
     "replay_gain",
     "is_settled",
@@ -400,6 +402,7 @@ def measure_truth(row: Row, case: Case, watch: Stopwatch) -> None:
     row.step_ms, row.gain_noise = measured.step_s * 1e3, measured.noise
     row.replay_gain = gains.get("replay", 0.0)
     row.worker_gain = gains.get("one_worker", 0.0)
+    row.mended_gain = gains.get("mended", 0.0)
     margin = min((abs(share - LEAST_GAIN) for share in shares.values()), default=1.0)
     row.is_settled = int(row.replay_gain < LEAST_GAIN and row.gain_noise < margin)
     ordered = sorted(shares, key=lambda cause: -shares[cause])
