@@ -82,7 +82,8 @@ def complete_answers(user_answers: Mapping[str, str]) -> dict[str, str]:
     """Return an answer to every question of `QUESTIONS`, by its name.
 
     It is the user's, else that of `machine_answers`, else the default, also where the
-    question is not asked. Several blanks in a row become one. Further names of the
+    question is not asked. Several blanks in a row become one, and a count such as 5M is
+    written out. Further names of the
     user's answers and of `machine_answers` are passed on unchecked.
 
     Raises:
@@ -92,6 +93,8 @@ def complete_answers(user_answers: Mapping[str, str]) -> dict[str, str]:
     user_answers = {
         name: " ".join(answer.split()) for name, answer in user_answers.items()
     }
+    for name in user_answers.keys() & BY_NAME.keys():
+        user_answers[name] = BY_NAME[name].write_out(user_answers[name])
     topology = user_answers.get("topology", BY_NAME["topology"].default)
     if problem := BY_NAME["topology"].problem(topology):
         raise InputError(problem, PROBLEM_SOURCE)  # it decides what else is asked

@@ -71,7 +71,7 @@ _SIDE = r"([2-9]|[1-9][0-9]{1,3})"
 _PARTIAL = r"partial-(0(\.\d+)?|1(\.0+)?|\.\d+)"
 _RUN_NAMES = "|".join(STRATEGY_OF_WAY)
 _ANSWER_PATTERNS = {
-    "count": (_COUNT, "must be a whole number, at least 1"),
+    "count": (_COUNT, "must be a whole number, at least 1, such as 5000000 or 5M"),
     "number": (r"[1-9][0-9]{0,3}(\.[0-9]{1,9})?", "must be a number, at least 1"),
     "shape": (
         f"{_SIDE}(x{_SIDE})*",
@@ -149,6 +149,20 @@ class Question:
             self.advice,
         ]
 
+    def write_out(self, answer: str) -> str:
+        """Return a count without k, M, G or commas, '1.28M' as '1280000'; all other
+        answers as they are.
+        """
+        short = re.fullmatch(r"(\d+)(?:\.(\d+))? ?([kMG])", answer)
+        if self.kind != "count":
+            return answer
+        if re.fullmatch(r"\d{1,3}(,\d{3})+", answer):
+            return answer.replace(",", "")
+        zeros = {"k": 3, "M": 6, "G": 9}[short[3]] if short else 0
+        if short is None or len(short[2] or "") > zeros:
+            return answer
+        return f"{short[1]}{(short[2] or '').ljust(zeros, '0')}".lstrip("0")
+
     def problem(self, answer: str) -> Problem | None:
         """Return the problem with an answer of this kind; None if there is none.
 
@@ -168,7 +182,7 @@ class Question:
             rule = "" if is_name(answer) else NAME_RULE
         else:
             pattern, rule = _ANSWER_PATTERNS[self.kind]
-            rule = "" if re.fullmatch(pattern, answer) else rule
+            rule = "" if re.fullmatch(pattern, self.write_out(answer)) else rule
         remedy = f"For example {self.default}."
         return Problem(self.option, rule, repr(answer), remedy) if rule else None
 

@@ -68,7 +68,12 @@ def find_file(reference: str, folder: str, beside: Path | None = None) -> Path:
                 return candidate
     elif is_file(shipped_file := shipped_folder(folder) / f"{reference}.yaml"):
         return shipped_file
-    remedy = suggest_nearest(reference, shipped_names(folder))
+    suggestion = suggest_nearest(reference, shipped_names(folder)).partition("Known: ")[
+        0
+    ]
+    remedy = f"{suggestion}List those that come with simshuffle: simshuffle list --all."
+    if looks_like_path:
+        remedy = f"Give its path from the working directory. {remedy}"
     existing_suffixes = [
         suffix
         for candidate in ([] if looks_like_path else candidates)

@@ -488,3 +488,24 @@ def test_a_text_is_yaml_on_one_line_however_long_it_is(text):
     written = machine.yaml_scalar(text)
     assert "\n" not in written
     assert yaml.safe_load(f"name: {written}  # a comment") == {"name": text}
+
+
+@pytest.mark.parametrize(
+    ("answer", "written"),
+    [("5M", 5_000_000), ("1.28 M", 1_280_000), ("0.5k", 500), ("1,281,167", 1_281_167), ("64", 64)],
+)
+def test_counts_may_be_short(answer, written):
+    assert BY_NAME["samples"].problem(answer) is None
+    assert int(BY_NAME["samples"].write_out(answer)) == written
+
+
+@pytest.mark.parametrize("answer", ["1.2345k", "1,28", "5m", "M", "0k"])
+def test_what_is_no_whole_number_stays_one_that_is_refused(answer):
+    assert BY_NAME["samples"].problem(answer) is not None
+
+
+def test_a_short_count_is_written_out(tmp_path):
+    arguments = ["--hosts", "2", "--samples", "0.05M", "--sample-size", "110 kB"]
+    arguments += ["--batch-size", "8", "--batch-time", "20 ms", "--gradients", "10 MB"]
+    assert main(["new", str(tmp_path / "mine"), *arguments]) == 0
+    assert "num_samples: 50000\n" in (tmp_path / "mine.yaml").read_text()
