@@ -192,11 +192,11 @@ def test_the_pages_have_the_numbers_of_the_artifact(artifact):
     assert f"takes {by_run['global-pfs @2048']:.1f} s with global" in PAPER
     assert f"{by_run['partial-0.1 authors @2048']:.2f} s, and" in PAPER
     assert f"{by_run['partial-0.1 streamlined @2048']:.2f} s under" in PAPER
-    readme = (ROOT / "README.md").read_text()
+    concepts = (ROOT / "docs" / "concepts.md").read_text()
     for size in (128, 2048):
         digits = 1 if size == 128 else 2
         for name in ("local", "partial-0.1 authors", "partial-0.1 streamlined"):
-            assert f"{by_run[f'{name} @{size}']:.{digits}f} s" in readme
+            assert f"{by_run[f'{name} @{size}']:.{digits}f} s" in concepts
 
 
 @pytest.mark.parametrize("page", TEXTS, ids=lambda page: page.name)

@@ -13,13 +13,13 @@ FIRST = 5
 """Cells of code within which there is a picture."""
 
 
-def test_there_are_notebooks_and_the_readme_has_them_all():
+def test_there_are_notebooks_and_the_tutorial_has_them_all():
     topics = ("quickstart", "accuracy-and-time", "your-own-cluster", "reading-a-timeline")
     topics += ("all-to-all-against-pairwise", "your-own-data-set")
     names = [f"{number:02}-{topic}.ipynb" for number, topic in enumerate(topics, 1)]
     assert [path.name for path in NOTEBOOKS] == names
-    readme = (ROOT / "README.md").read_text()
-    assert all(f"](notebooks/{name})" in readme for name in names)
+    tutorial = (ROOT / "docs" / "tutorial.md").read_text()
+    assert all(f"](../notebooks/{name})" in tutorial for name in names)
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
