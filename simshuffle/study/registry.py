@@ -32,7 +32,7 @@ PLUGIN_REMEDIES = {
 its kind.
 """
 REMOVED = {
-    "policies": "This study was removed: docs/policies.md has closed forms, and says what to run."
+    "policies": "This study was removed: docs/loaders.md has closed forms, and says what to run."
 }
 """What takes the place of a removed study, by its function and its kind."""
 PACKAGE = Path(__file__).parents[1]
