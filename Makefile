@@ -1,8 +1,9 @@
 # make demo   the main job at 2048 GPUs, from nothing but python3
-# make test   the whole test suite
+# make test   the whole test suite; SHARD=2/4 for the second of four parts
 # make check  formatting, lint, types, import rules, and the package without its extensions
 # make core   all tests of physics, contracts and orders that need no extension, without extensions
 # make fuzz   100,000 odd inputs for all readers, counted by outcome; FUZZ='--inputs 1000 --only scenario' for fewer
+# make coverage  the share of lines that the tests run, in one process; about an hour
 # make mutants  which changed lines no test notices; SEED=1 COUNT=40 ROOM=exchange draw others, fewer, of one folder
 # make benchmark  the speeds that must not fall, beside the last committed ones; WRITE=1 adds a row for each
 # make windows  the tables of windows against whole epochs in docs/windows.md; about half an hour
@@ -21,7 +22,7 @@ DEMO := results/demo
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: peers wheel demo test check core format benchmark fuzz mutants windows validation reference docs artifact clean
+.PHONY: peers wheel demo test coverage check core format benchmark fuzz mutants windows validation reference docs artifact clean
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "simshuffle needs Python 3.11 or newer; set PYTHON=..."; exit 1; }
@@ -39,7 +40,12 @@ demo: $(VENV)/.installed
 	$(BIN)/simshuffle run paper/strategies --interval --out $(DEMO) --force
 
 test: $(VENV)/.installed-test
-	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
+	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal $(if $(SHARD),--shard $(SHARD))
+
+# one process, as coverage sees no others
+coverage: $(VENV)/.installed-test
+	$(BIN)/python -m coverage run -m pytest
+	$(BIN)/python -m coverage report --format total
 
 check: $(VENV)/.installed-test
 	$(BIN)/ruff check .

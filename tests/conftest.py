@@ -7,6 +7,7 @@ import math
 import os
 import shutil
 import signal
+from collections import Counter
 from contextlib import nullcontext
 from functools import cache
 from pathlib import Path
@@ -74,10 +75,29 @@ LONGEST = (
 """Files that take longest, to begin with, so that none is left over for one core at the end."""
 
 
-def pytest_collection_modifyitems(items):
-    """Put the longest files first, and keep the order of all others."""
-    places = {f"tests/{name}.py": place for place, name in enumerate(LONGEST)}
-    items.sort(key=lambda item: places.get(item.nodeid.split("::")[0], len(places)))
+def pytest_addoption(parser):
+    parser.addoption("--shard", metavar="K/N", help="run the K-th of N parts of all tests")
+
+
+def pytest_collection_modifyitems(config, items):
+    """Put the longest files first, and keep the order of all others; with --shard, leave those of
+    other parts out. A part has every N-th of the files, by their numbers of tests."""
+    if shard := config.getoption("--shard"):
+        part, parts = map(int, shard.split("/"))
+        counts = Counter(item.nodeid.split("::")[0] for item in items)
+        # the files of LONGEST one to each part in turn, then all others, those of most tests first
+        files = sorted(counts, key=lambda name: (place_of(name), -counts[name], name))
+        chosen = set(files[part - 1 :: parts])
+        left_out = [item for item in items if item.nodeid.split("::")[0] not in chosen]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item.nodeid.split("::")[0] in chosen]
+    items.sort(key=lambda item: place_of(item.nodeid.split("::")[0]))
+
+
+def place_of(name):
+    """The place of a file among the longest, behind all of them for others."""
+    short = name.removeprefix("tests/").removesuffix(".py")
+    return LONGEST.index(short) if short in LONGEST else len(LONGEST)
 
 
 def pytest_collection_finish():

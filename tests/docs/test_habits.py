@@ -5,12 +5,14 @@ import importlib.util
 import re
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
 import yaml
 
 from simshuffle import load_scenario, run
+from tests.conftest import pytest_collection_modifyitems
 
 ROOT = Path(__file__).parent.parent.parent
 FORMS = sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml"))
@@ -83,24 +85,55 @@ def test_blank_issues_may_be_written():
     assert config == {"blank_issues_enabled": True}
 
 
-def test_the_workflow_does_what_ci_run_does_for_every_python_and_draws_mutants_at_night():
+def test_the_workflow_checks_every_push_in_parts_and_does_what_takes_long_at_night():
     read = yaml.load(WORKFLOW.read_text(), yaml.BaseLoader)  # `on` stays a text
     assert set(read["on"]) == {"push", "pull_request", "schedule"}
-    job, *nightly = read["jobs"].values()
-    assert job["if"].endswith("!= 'schedule'")
-    assert {each["if"] for each in nightly} == {"github.event_name == 'schedule'"}
-    assert [each["steps"][-1]["run"].split()[:2] for each in nightly] == [
-        ["make", "mutants"],
-        ["make", "benchmark"],
-        ["make", "core"],
-        ["make", "fuzz"],
-        ["make", "peers"],
+    jobs = read["jobs"]
+    nightly = {name for name, job in jobs.items() if "!=" not in job["if"]}
+    assert nightly == {"whole", "nightly"}
+    assert all(
+        int(job["timeout-minutes"]) <= 15 for name, job in jobs.items() if name not in nightly
+    )
+    last = {name: job["steps"][-1] for name, job in jobs.items()}
+    assert last["check"] == {"run": "make check docs"}
+    assert last["test"] == {"run": "make test SHARD=${{ matrix.shard }}"}
+    parts = jobs["test"]["strategy"]["matrix"]
+    assert parts["python"] == [PYTHONS[0], PYTHONS[-1]]
+    assert parts["shard"] == [
+        f"{k}/{len(parts['shard'])}" for k in range(1, len(parts["shard"]) + 1)
     ]
-    assert job["strategy"]["matrix"]["python"] == PYTHONS
-    *others, last = job["steps"]
-    assert last == {"run": ".ci/run", "env": {"PYTHON": "python${{ matrix.python }}"}}
-    assert all(re.fullmatch(r"actions/[\w-]+@v\d+", step["uses"]) for step in others)
+    for name in ("wheel", "whole"):
+        assert jobs[name]["strategy"]["matrix"]["python"] == PYTHONS
+    assert last["whole"] == {"run": ".ci/run", "env": {"PYTHON": "python${{ matrix.python }}"}}
+    makefile = (ROOT / "Makefile").read_text()
+    for target in jobs["nightly"]["strategy"]["matrix"]["target"]:
+        assert f"\n{target}:" in makefile
+    steps = [step for job in jobs.values() for step in job["steps"] if "uses" in step]
+    assert all(re.fullmatch(r"actions/[\w-]+@v\d+", step["uses"]) for step in steps)
     assert "${PYTHON:-" in (ROOT / ".ci" / "run").read_text()
+
+
+def test_every_test_is_in_one_part():
+    names = [f"tests/units/test_{k % 7}.py::test_{k}" for k in range(100)]
+    names += ["tests/docs/test_commands.py::test_a", "tests/units/test_cli.py::test_b"]
+    drawn = []
+    for part in range(1, 5):
+        items = [SimpleNamespace(nodeid=name) for name in names]
+        left_out = []
+        hook = SimpleNamespace(pytest_deselected=lambda items: left_out.extend(items))  # noqa: B023
+        config = SimpleNamespace(getoption=lambda _, part=part: f"{part}/4", hook=hook)
+        pytest_collection_modifyitems(config, items)
+        assert len(items) + len(left_out) == len(names)
+        drawn += [item.nodeid for item in items]
+    assert sorted(drawn) == sorted(names)
+
+
+def test_pre_commit_runs_what_make_check_does():
+    hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"][0]["hooks"]
+    makefile = (ROOT / "Makefile").read_text()
+    recipe = makefile.partition("\ncheck: ")[2].partition("\n\n")[0].splitlines()[1:]
+    commands = [line.strip().replace("$(BIN)", ".venv/bin").removesuffix(" .") for line in recipe]
+    assert [hook["entry"] for hook in hooks] == commands
 
 
 # -------------------------------------------------------------------------------------------- paper
