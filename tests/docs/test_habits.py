@@ -117,13 +117,12 @@ def test_every_test_is_in_one_part():
     names = [f"tests/units/test_{k % 7}.py::test_{k}" for k in range(100)]
     names += ["tests/docs/test_commands.py::test_a", "tests/units/test_cli.py::test_b"]
     drawn = []
+    hook = SimpleNamespace(pytest_deselected=lambda items: drawn.append(len(items)))
     for part in range(1, 5):
         items = [SimpleNamespace(nodeid=name) for name in names]
-        left_out = []
-        hook = SimpleNamespace(pytest_deselected=lambda items: left_out.extend(items))  # noqa: B023
         config = SimpleNamespace(getoption=lambda _, part=part: f"{part}/4", hook=hook)
         pytest_collection_modifyitems(config, items)
-        assert len(items) + len(left_out) == len(names)
+        assert len(items) + drawn.pop() == len(names)
         drawn += [item.nodeid for item in items]
     assert sorted(drawn) == sorted(names)
 
