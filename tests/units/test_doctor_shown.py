@@ -5,11 +5,20 @@ from pathlib import Path
 
 import pytest
 
+from simshuffle.extensions.doctor.causes import UNTOLD
 from simshuffle.extensions.doctor.diagnosis import diagnose
 from simshuffle.extensions.doctor.gains import Gain
 from simshuffle.extensions.doctor.records.reading import read
 from simshuffle.extensions.doctor.shown import REST, WAITING, batch_rows, doctor_chart, tries_parts
-from simshuffle.extensions.doctor.trying import BOUND, TrialOutcome, choose_trials
+from simshuffle.extensions.doctor.trying import (
+    BOUND,
+    WARM,
+    Trial,
+    TrialOutcome,
+    choose_trials,
+    conclude,
+    try_all,
+)
 from simshuffle.report import paper
 
 RECORD = Path(__file__).parents[1] / "data" / "doctor" / "record.parquet"
@@ -59,6 +68,75 @@ def test_remedies_that_the_recorder_can_make_are_tried_and_the_bound():
     assert first.predicted == pytest.approx((0.2, 0.1, 0.3))
     assert (bound.name, bound.predicted) == (BOUND, None)
     assert [of.name for of in choose_trials(FOUND, 0)] == [BOUND]
+
+
+def caused(*names, remedies=()):
+    causes = [replace(REAL.causes[0], name=name) for name in names]
+    return replace(REAL, loop=replace(LOOP, workers=4), causes=causes, remedies=list(remedies))
+
+
+def test_what_one_recording_cannot_tell_is_tried_first_by_the_one_thing_that_tells():
+    threads = remedy("1 thread", 0.9, {"torch_threads": 1})
+    workers = remedy("8 workers", 0.4, WORKERS)
+    untold = caused(UNTOLD, remedies=[threads, workers])
+    assert [(of.name, of.tells) for of in choose_trials(untold, 1)] == [
+        ("8 workers", UNTOLD),
+        (WARM, "page cache"),
+        (BOUND, ""),
+    ]
+    cores = choose_trials(caused("cores", remedies=[threads, workers]), 2)
+    assert [(of.name, of.tells) for of in cores] == [
+        ("1 thread", "cores"),
+        ("8 workers", ""),
+        (BOUND, ""),
+    ]
+    lock = choose_trials(caused("lock"), 1)[0]
+    assert (lock.name, lock.tells) == ("2 workers, not 4", "lock")
+    assert lock.change == {"loader": {"num_workers": 2}}
+    assert [of.name for of in choose_trials(untold, 0)] == [BOUND]
+
+
+@pytest.mark.parametrize(
+    ("tells", "measured", "words"),
+    [
+        (UNTOLD, (0.0, -0.1, 0.1), "so it is bandwidth"),
+        (UNTOLD, (0.7, 0.6, 0.8), "so it is latency"),
+        (UNTOLD, (0.4, 0.2, 0.6), ""),
+        ("cores", (0.0, -0.1, 0.1), "not the cores"),
+        ("cores", (0.7, 0.6, 0.8), "in each other's way"),
+        ("lock", (0.0, -0.05, 0.05), "one at a time"),
+        ("lock", (-0.9, -1.0, -0.8), "several at a time"),
+        ("page cache", (0.5, 0.4, 0.6), "page cache cold"),
+        ("page cache", (0.0, -0.05, 0.05), "takes as long"),
+        ("page cache", (0.1, 0.0, 0.2), ""),
+        ("", (0.7, 0.6, 0.8), ""),
+    ],
+)
+def test_what_a_trial_tells(tells, measured, words):
+    trial = Trial("a trial", {}, Gain(0.8, 0.0, 0.9), tells)
+    sentence = conclude(trial, Gain(*measured))
+    assert words in sentence
+    assert bool(sentence) == bool(words)
+    shown = tries_parts([TrialOutcome("a trial", None, Gain(*measured), conclusion=sentence)])
+    assert shown[1:] == ([sentence] if sentence else [])
+
+
+def test_the_second_run_is_held_against_the_recording(monkeypatch):
+    record = read(RECORD)
+    slower = record.rows.assign(seconds=2.0 * record.rows["seconds"])
+    recording = replace(record, rows=slower)
+    runs = []
+
+    class Runs:
+        def record(self, name, changes=None):
+            runs.append(name)
+            return record, None
+
+    trial = Trial(WARM, {}, None, "page cache")
+    (outcome,) = try_all(Runs(), [trial], recording)
+    assert outcome.measured.share == pytest.approx(0.5)
+    assert outcome.conclusion.startswith("A second run is faster")
+    assert len(runs) == 1  # as it is, and nothing else
 
 
 @pytest.mark.parametrize(

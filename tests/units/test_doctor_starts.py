@@ -34,6 +34,9 @@ from simshuffle.extensions.doctor.start_causes import EVALUATION, STARTS
 from simshuffle.extensions.doctor.workers import add_workers
 from tests.records_made import Training
 
+sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
+import doctor_calibration
+
 # --------------------------------------------------------------------------- calls that are noted
 
 
@@ -297,6 +300,26 @@ def test_certainty_is_of_the_kind_or_of_all_kinds(monkeypatch):
     assert certainty_of("opens", 0.6).words() == "not known how sure"
     assert Certainty(1, 4).words() == "unsure (1 of 4 such cases)"
     assert [bin_of(evidence) for evidence in (0.0, 0.5, 0.94, 1.0)] == [0.0, 0.5, 0.8, 0.95]
+
+
+def test_healthy_counts_for_itself_alone(monkeypatch):
+    counts = {("healthy", 0.95): Certainty(9, 10), ("opens", 0.95): Certainty(1, 4)}
+    monkeypatch.setattr(certainty, "_counts", lambda: counts)
+    assert certainty_of("healthy", 1.0) == Certainty(9, 10)
+    assert certainty_of("decode", 1.0) == Certainty(1, 4)
+
+
+def test_outcomes_are_counted_by_kind_and_evidence():
+    outcomes = [
+        {"named": "decode", "evidence": "0.97", "put_in": "opens;decode"},
+        {"named": "decode", "evidence": "1.0", "put_in": "opens"},
+        {"named": "decode", "evidence": "0.6", "put_in": "decode"},
+        {"named": "decode", "evidence": "0.6", "put_in": ""},
+        {"named": "", "evidence": "1", "put_in": ""},
+        {"named": "", "evidence": "1", "put_in": "opens"},
+    ]
+    rows = doctor_calibration.table_rows(doctor_calibration.count_outcomes(outcomes))
+    assert rows == [("decode", 0.5, 1, 2), ("decode", 0.95, 1, 2), ("healthy", 0.95, 1, 2)]
 
 
 def test_the_shipped_counts_are_of_bins_and_no_more_right_than_cases():

@@ -170,7 +170,9 @@ def _fetch_causes(loop: RecordedLoop) -> Iterator[LoopWithoutCause]:
             times.send_s + times.handover_s, times.load_s.shape
         ).mean()
         sentence = f"The loop gets a finished batch {mean_s:.2g} s later or more."
-        least_s = np.minimum(times.handover_s, HANDOVER_S)
+        # a worker that waits for a core answers later
+        busy_share = (loop.cores_of_others or 0.0) / (loop.cores or 1)
+        least_s = np.minimum(times.handover_s, HANDOVER_S * (1 + 2 * busy_share))
         without = replace(times, send_s=0.0, handover_s=least_s, busy_extra_s=0.0)
         yield LoopWithoutCause("send", without, sentence)
 

@@ -11,6 +11,8 @@ TABLE = "calibration.csv"
 """File of the counts, beside this one: kind of cause, evidence, right, cases. It is
 written by benchmarks/doctor_calibration.py.
 """
+HEALTHY = "healthy"
+"""Kind of a diagnosis without a cause."""
 BINS = (0.0, 0.5, 0.8, 0.95)
 """Low ends of the bins of evidence (chosen)."""
 MIN_CASES = 20
@@ -62,7 +64,7 @@ def _counts() -> dict[tuple[str, float], Certainty]:
 
 def certainty_of(kind: str, evidence: float) -> Certainty:
     """Return how often a first cause of this kind, with such evidence, was right; of all
-    kinds together where the kind has fewer than `MIN_CASES`.
+    kinds with a cause together where the kind has fewer than `MIN_CASES`.
 
     Args:
         kind: name of the cause.
@@ -71,9 +73,13 @@ def certainty_of(kind: str, evidence: float) -> Certainty:
     low = bin_of(evidence)
     counts = _counts()
     kind_count = counts.get((kind, low), Certainty(0, 0))
-    if kind_count.cases >= MIN_CASES:
+    if kind_count.cases >= MIN_CASES or kind == HEALTHY:
         return kind_count
-    same_bin = [count for (_, bin_low), count in counts.items() if bin_low == low]
+    same_bin = [
+        count
+        for (name, bin_low), count in counts.items()
+        if bin_low == low and name != HEALTHY
+    ]
     return Certainty(
         sum(count.right for count in same_bin), sum(count.cases for count in same_bin)
     )

@@ -389,6 +389,7 @@ class _RecordedCommand:
         The script runs again, once for each trial and once as it is.
         """
         from simshuffle.extensions.doctor.trying import (
+            WARM,
             ScriptRuns,
             choose_trials,
             try_all,
@@ -397,15 +398,15 @@ class _RecordedCommand:
         options = self.options
         trials = choose_trials(examination.diagnosis, options.try_)
         start = max(0.0, seconds - examination.diagnosis.loop.seconds)
-        minutes = (len(trials) + 1) * (start + options.try_seconds) / 60
-        say(
-            f"The script runs {len(trials) + 1} times more, about {minutes:.2g} min in all."
-        )
+        num_runs = 1 + sum(trial.name != WARM for trial in trials)
+        minutes = num_runs * (start + options.try_seconds) / 60
+        say(f"The script runs {num_runs} times more, about {minutes:.2g} min in all.")
         runs = ScriptRuns(
             self.words, room, say, options.try_seconds, options.keeps_stdout
         )
         try:
-            return replace(examination, tries=try_all(runs, trials))
+            outcomes = try_all(runs, trials, examination.record)
+            return replace(examination, tries=outcomes)
         except SimshuffleError as error:
             say(f"Nothing is tried: {error}.")
             return examination

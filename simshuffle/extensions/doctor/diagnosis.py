@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from simshuffle.extensions.doctor.causes import candidate_causes
+from simshuffle.extensions.doctor.certainty import HEALTHY as HEALTHY_KIND
+from simshuffle.extensions.doctor.certainty import certainty_of
 from simshuffle.extensions.doctor.loop import MIN_BATCHES, RecordedLoop, extract_loop
 from simshuffle.extensions.doctor.quiet import remove_core_waits
 from simshuffle.extensions.doctor.ranking import (
@@ -84,6 +86,7 @@ class Totals:
     seen: bool  # whether the fetches that make the batches were recorded
     replay_error: float  # share by which the replay is longer; below 0 if shorter
     least_share: float  # share of the seconds from which something is a cause
+    workers: int = 0  # of a rank's loader
     waits_known: bool = True  # whether the waits for data were recorded
 
 
@@ -126,9 +129,11 @@ class Diagnosis:
             return f"{head}."
         min_share = f"{100 * self.loop.least_share:.2g} %"
         largest = f"; the largest thing left is {self.largest}" if self.largest else ""
+        certainty = certainty_of(HEALTHY_KIND, 1.0)
+        words = f"; {certainty.words()}" if certainty.cases else ""
         return (
             f"Healthy: {head[0].lower()}{head[1:]}, and nothing costs it {min_share} or"
-            f" more{largest}."
+            f" more{largest}{words}."
         )
 
     def parts(self) -> list[str | Table]:
@@ -286,6 +291,7 @@ def _totals(loop: RecordedLoop, replay_error: float, min_share: float) -> Totals
         seen=loop.fetches_recorded,
         replay_error=float(replay_error),
         least_share=min_share,
+        workers=loop.times.workers,
         waits_known=loop.waits_known,
     )
 

@@ -163,6 +163,7 @@ def _read_trials(path: Path) -> list[TrialOutcome]:
                 predicted=_read_gain(fields["predicted"]),
                 measured=_read_gain(fields["measured"]),
                 why=str(fields["why"]),
+                conclusion=str(fields.get("conclusion", "")),
             )
             for fields in values
         ]

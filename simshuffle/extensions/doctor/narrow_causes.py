@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from simshuffle.extensions.doctor.loop import RecordedLoop
+from simshuffle.extensions.doctor.places import is_transform
 from simshuffle.extensions.doctor.rows_by_batch import index_of_samples
 from simshuffle.extensions.doctor.without_cause import SPECIAL, LoopWithoutCause
 from simshuffle.extensions.doctor.workers import (
@@ -28,6 +29,8 @@ TWICE = 2.0
 """Times the median that an outlier is at least (chosen: less is seldom worth naming)."""
 SLOW = 1.25
 """Times its peers' median from which a worker or rank is slow (chosen)."""
+MAIN_PART = 0.75
+"""Share of the fetches from which a part of them is the cause by itself (chosen)."""
 MAX_SLOW_SHARE = 0.1
 """Share of the samples from which slow ones are no exceptions (chosen)."""
 MIN_DIPS = 4
@@ -112,9 +115,8 @@ def slow_sample_causes(loop: RecordedLoop) -> Iterator[LoopWithoutCause]:
     np.add.at(extra_s, index_of_samples(samples, is_slow), seconds[is_slow] - median_s)
     # a slow sample cannot make its batch slower than the batch is
     load_s = loop.times.load_s
-    extra_s = np.minimum(extra_s - loop.core_wait_s, load_s - np.median(load_s)).clip(
-        0.0
-    )
+    quiet_share = load_s / np.maximum(load_s + loop.core_wait_s, 1e-300)
+    extra_s = np.minimum(extra_s * quiet_share, load_s - np.median(load_s)).clip(0.0)
     if not is_slow.any():
         return
     slowest_first = np.argsort(-seconds[is_slow])
@@ -246,9 +248,20 @@ def missing_worker_causes(loop: RecordedLoop) -> Iterator[LoopWithoutCause]:
     # a wait for files is the files' fault, however many workers wait; computing is not the data's
     computed_s = np.nan_to_num(loop.sum_of("fetch", "cpu_s")).sum()
     share = computed_s / times.load_s.sum()
-    weight = SPECIAL if not times.workers else 1.0
+    weight = SPECIAL if not times.workers and not _has_main_part(loop) else 1.0
     weight = weight if share > MOSTLY else weight * float(share)
     yield LoopWithoutCause("workers", without, sentence, weight)
+
+
+def _has_main_part(loop: RecordedLoop) -> bool:
+    """Return whether the script's own code takes `MAIN_PART` of the fetches, in samples
+    or in collating: then it is the cause, rather than that nobody hides it. Decoding and
+    transforms are what workers are for.
+    """
+    parts_s = [loop.sum_of("collate").sum()]
+    if not is_transform(loop):
+        parts_s.append(loop.sum_of("transform").sum())
+    return bool(max(parts_s) >= MAIN_PART * loop.sum_of("fetch").sum())
 
 
 def slow_rank_causes(loop: RecordedLoop) -> Iterator[LoopWithoutCause]:

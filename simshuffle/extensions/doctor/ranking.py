@@ -180,7 +180,7 @@ def _rate_evidence(cause: Cause, margin: float) -> Cause:
     certainty = certainty_of(cause.name, evidence)
     return replace(
         cause,
-        evidence=evidence,
+        evidence=float(evidence),
         confidence=certainty.share,
         certainty=certainty.words(),
     )

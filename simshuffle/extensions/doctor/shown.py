@@ -112,6 +112,7 @@ def tries_parts(tries: Sequence[TrialOutcome]) -> list[str | Table]:
     failures = [outcome for outcome in tries if outcome.measured is None]
     return [
         *parts,
+        *(outcome.conclusion for outcome in measured if outcome.conclusion),
         *(f"Not measured: {outcome.name}: {outcome.why}." for outcome in failures),
     ]
 

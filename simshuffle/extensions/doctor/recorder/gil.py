@@ -5,6 +5,7 @@ for that, and looks where other threads are then.
 from __future__ import annotations
 
 import _thread
+import sys
 from collections.abc import Callable
 from typing import Optional
 
@@ -14,6 +15,14 @@ PAUSE_SECONDS = 0.02
 """Seconds between two requests for the interpreter."""
 _REQUESTS_A_ROW = 50
 """Requests for each row: one row a second."""
+PROMPT_SECONDS = 2e-4
+"""Seconds after which a fetch gives the interpreter to the thread that looks. With the
+usual 5 ms, it would mostly be seen in calls that give the interpreter away themselves.
+"""
+FEW_THREADS = 3
+"""Threads of a process up to which others do not change places for that: of a worker,
+its own, the one that sends, and the one that looks.
+"""
 Write = Callable[[int, int, int, int], None]
 """Writes a row: its start (clock), the waits for the interpreter and those for a core
 (ns, sums over the requests), and the number of requests.
@@ -57,8 +66,17 @@ class _InterpreterProbe:
                 queued_before = core_wait_ns()
                 late = 0
                 for _ in range(_REQUESTS_A_ROW):
+                    interval = sys.getswitchinterval()
+                    is_prompt = (
+                        is_fetching and len(sys._current_frames()) <= FEW_THREADS
+                    )
+                    if is_prompt:
+                        sys.setswitchinterval(PROMPT_SECONDS)
                     due = clock() + round(PAUSE_SECONDS * 1e9)
-                    if self.end_request.acquire(timeout=PAUSE_SECONDS):
+                    is_over = self.end_request.acquire(timeout=PAUSE_SECONDS)
+                    if is_prompt:
+                        sys.setswitchinterval(interval)
+                    if is_over:
                         return
                     late += max(clock() - due, 0)
                     is_fetching = self.look()
