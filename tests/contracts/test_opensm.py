@@ -31,8 +31,8 @@ ids = " ".join
 
 
 def shown(name, engine):
-    """The row of docs/fabrics.md: entries, and the share that is equal."""
-    page = (ROOT / "docs" / "fabrics.md").read_text()
+    """Return the entries, and the share that is equal, of a row of tests/data/opensm/README.md."""
+    page = (compare.KEPT / "README.md").read_text()
     row = re.search(rf"^\| `{name}` \| `{engine}` \|.*\| ([\d,]+) \| ([\d.]+) % \|", page, re.M)
     return int(row[1].replace(",", "")), float(row[2])
 
