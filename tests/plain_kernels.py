@@ -93,7 +93,7 @@ def as_it_is(function):
 def fluid_ends(seed):
     """When transfers end that wait for others and go in pairs (s), and what links carried; with an
     odd seed they have rate limits too. Many start together, so that all ways to make rates fair are
-    taken: repair, sweep and filling."""
+    taken: repair, sweep and filling. Groups post a fifth of them, one behind the other."""
     from simshuffle.fabric.network.fluid import FluidNetwork
 
     rng = np.random.default_rng(seed)
@@ -110,8 +110,17 @@ def fluid_ends(seed):
         "tag": np.arange(count),
     }
     batch = TransferBatch(tasks(count, **columns), pad_routes(routes), before.copy(), after.copy())
-    network = FluidNetwork(rng.choice([1.0, 2.0, 3.3], 9), width=4, tags=count)
+    network = FluidNetwork(rng.choice([1.0, 2.0, 3.3], 9), width=4, tags=count + 40)
     network.post(0.0, batch)
+    items = TransferBatch(
+        tasks(40, work=rng.choice([1.0, 2.0], 40), tag=np.arange(count, count + 40), last_of=0),
+        pad_routes(routes[:40]),
+    )
+    items.tasks["after"][::2] = network.open_queues(1)
+    groups = network.open_groups(1, 20)
+    items.tasks["group"][:-2:2] = groups[1:]
+    network.set_sequels(groups, network.park(items, 20))
+    network.count_down(groups[:1], 0.0)
     network.advance(np.inf)
     network.settle()
     names = ("work", "nbytes", "busy", "peak")

@@ -7,9 +7,9 @@ import simpy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simshuffle.fabric.network.batch import TransferBatch, pad_routes, tasks
+from simshuffle.fabric.network.batch import TransferBatch, delays, pad_routes, tasks
 from simshuffle.fabric.network.fluid import FluidNetwork
-from simshuffle.job.sim.clock import Barrier, NetworkClock, succeed_after
+from simshuffle.job.sim.clock import NetworkClock
 from tests.explicit import finish_times
 
 
@@ -148,19 +148,36 @@ def test_a_run_can_end_with_a_completion_and_go_on():
     assert (ends[0], env.now) == (4.0, 4.0)
 
 
-def test_a_meeting_lets_all_go_when_the_last_has_come():
+def test_groups_are_gathered_watched_and_released_in_the_order_of_their_completion():
     env = simpy.Environment()
-    meeting = Barrier(env, 3, lambda event: succeed_after(env, 0.5, event))
-    left = []
-
-    def rank(delay):
-        for _ in range(2):
-            yield env.timeout(delay)
-            yield meeting.arrive()
-            left.append(env.now)
-
-    for delay in (1.0, 2.0, 3.0):
-        env.process(rank(delay))
+    clock = NetworkClock(env, FluidNetwork([1.0, 1.0]))
+    ended, released = (clock.network.open_groups(1, 2) for _ in range(2))
+    seen = []
+    clock.watch(ended, lambda index: seen.append((index, env.now)))
+    gathered = clock.gather(ended)
+    clock.watch(released, lambda index: seen.append((index, env.now)))
+    gathered.callbacks.append(lambda _: clock.release(released, ended))
+    clock.post(TransferBatch(tasks(2, work=[2.0, 1.0], group=ended), pad_routes([[0], [1]])))
     env.run()
-    assert left == [3.5] * 3 + [7.0] * 3
-    assert meeting.complete_at == 6.5
+    assert seen == [(1, 1.0), (0, 2.0), (1, 2.0), (0, 2.0)]
+
+
+def test_parked_transfers_are_made_again_for_groups_that_are_not_complete():
+    """Two delays of 1 s; from 1.5 s on they are of 3 s, and the second group completes at 2 s."""
+    env = simpy.Environment()
+    clock = NetworkClock(env, FluidNetwork([1.0]))
+    begun, ended = (clock.network.open_groups(1, 2) for _ in range(2))
+    seconds = [1.0]
+    index = clock.park(begun, lambda: delays(seconds[0], ended))
+    clock.post(delays([1.0, 2.0], begun))
+
+    def slow_down():
+        yield env.timeout(1.5)
+        seconds[0] = 3.0
+        clock.renew()
+
+    env.process(slow_down())
+    env.run()
+    assert clock.network.ends(ended).tolist() == [2.0, 5.0]
+    clock.unpark(index)
+    clock.renew()

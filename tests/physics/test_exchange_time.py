@@ -10,7 +10,6 @@ import math
 import numpy as np
 import pytest
 
-from simshuffle.job.lowering.messages import MessageGraph
 from simshuffle.job.sim.simulate import simulate
 from simshuffle.report import report
 from tests.small import seconds, small
@@ -133,24 +132,20 @@ def test_no_barriers_no_waiting_for_others():
 
 
 @pytest.mark.parametrize("overlap", ["none", "ddp"])
-def test_ranks_that_go_on_together_post_their_messages_together(monkeypatch, overlap):
-    """Without barriers: each of the ten exchanges is one batch of the messages of all ranks, since
-    all have their gradients at the same instant."""
-    graphs = []
-    select_ranks = MessageGraph.select_ranks
-
-    def record_ranks(graph, ranks):
-        graphs.append(sorted(ranks))
-        return select_ranks(graph, ranks)
-
-    monkeypatch.setattr(MessageGraph, "select_ranks", record_ranks)
+def test_ranks_that_go_on_together_begin_to_send_together(overlap):
+    """Without barriers: all ranks have their gradients at the same instant, and read at once."""
     exchange = {
         "kind": "partial_local_shuffle",
         "exchange_fraction": 0.2,
         "schedule": {"barriers": "none"},
     }
-    simulate(small(workload__exchange=exchange, workload__allreduce__overlap=overlap))
-    assert graphs == [list(range(8))] * 10
+    timeline = simulate(small(workload__exchange=exchange, workload__allreduce__overlap=overlap))
+    phases = timeline.phases
+    updated = phases[phases["phase"] == "update"].groupby("iteration")["end_s"]
+    assert (updated.nunique() == 1).all() and (updated.size() == 8).all()
+    sending = phases[(phases["phase"] == "exchange") & (phases["iteration"] > 0)]
+    began = sending.merge(updated.first().rename("updated_s"), on="iteration")
+    assert (began["start_s"] == began["updated_s"]).sum() == 8 * 10
 
 
 def test_encoded_payload_is_neither_decoded_nor_encoded():

@@ -246,18 +246,14 @@ def test_advance_stops_at_the_horizon_and_at_watched_groups():
 
 def test_a_transfer_can_wait_for_one_posted_before():
     network = FluidNetwork([10 * GB], tags=2)
-    first = TransferBatch(tasks(1, work=10e6, tag=0), pad_routes([[0]]))
+    queue = network.open_queues(1)
+    first = TransferBatch(tasks(1, work=10e6, tag=0, last_of=queue), pad_routes([[0]]))
     network.post(0.0, first)
-    slot, seq = network.last_transfer
-    network.post(
-        0.0, TransferBatch(tasks(1, work=10e6, tag=1, after=slot, after_seq=seq), pad_routes([[0]]))
-    )
+    second = TransferBatch(tasks(1, work=10e6, tag=1, after=queue), pad_routes([[0]]))
+    network.post(0.0, second)
     network.advance(math.inf)
     assert network.finish == pytest.approx([1e-3, 2e-3], rel=1e-12)
-    network.post(
-        3e-3,
-        TransferBatch(tasks(1, work=10e6, tag=1, after=slot, after_seq=seq), pad_routes([[0]])),
-    )
+    network.post(3e-3, second)
     # what it should wait for is long over, and its slot may be used again
     network.advance(math.inf)
     assert network.finish[1] == pytest.approx(4e-3, rel=1e-12)

@@ -347,3 +347,101 @@ def test_peaks_start_anew_from_the_present_loads():
     network.settle(9.0)
     assert network.links["work"].tolist() == pytest.approx([3.0, 9.0, 9.0, 0.0])
     assert network.now == 1.0
+
+
+# ----------------------------------------------------------------- what groups post, and queues
+
+
+def test_complete_groups_post_their_items_and_count_in_their_parent():
+    """The first transfers end at 1 s, and with 4 units at 2 units/s at 2 s. The item of the first
+    group is delayed by 0.5 s and drains for 3 s; that of the second is two of 1 s, in a row."""
+    network = FluidNetwork([1.0, 2.0], tags=4)
+    groups = network.open_groups(2, 2)
+    parent = network.open_group(2)
+    network.set_parents(groups, parent)
+    network.watch(parent)
+    items = batch(
+        [[0], [], [1], [1]],
+        work=[3.0, 0.0, 2.0, 2.0],
+        delay=[0.5, 0.0, 0.0, 0.0],
+        tag=np.arange(4),
+    )
+    items.edge_from, items.edge_to = chain_edges(2)
+    network.set_sequels(groups, network.park(items, 2))
+    network.post(0.0, batch([[0], [1]], work=[1.0, 4.0], group=groups))
+    assert network.count_down(groups, 0.0)[1] == []
+    assert network.are_complete(groups).tolist() == [False, False]
+    assert network.advance(math.inf) == (2.0, [parent])
+    assert network.ends(groups).tolist() == [1.0, 2.0]
+    assert network.order(groups[::-1]).tolist() == [1, 0]
+    run_to_end(network)
+    assert network.finish.tolist() == [4.5, 4.5, 3.0, 4.0]
+
+
+def test_groups_are_opened_anew():
+    """A group that was complete, with parent and sequel, has none of that when it comes again."""
+    network = FluidNetwork([1.0])
+    groups = network.open_groups([1, 1, 2], 3)
+    network.set_parents(groups[:1], groups[2])
+    network.set_sequels(groups[:1], network.park(batch([[0]], work=1.0), 1))
+    network.count_down(groups, 3.0)
+    assert network.ends(groups).tolist() == [3.0, 3.0, 3.0]
+    assert network.order(groups[::-1]).tolist() == [2, 1, 0]
+    run_to_end(network)
+    network.close_groups(groups)
+    again = [network.open_group(1) for _ in groups]
+    assert sorted(again) == sorted(groups.tolist())
+    network.count_down(np.array(again[:1], np.int32), 5.0)
+    assert [network.is_complete(group) for group in again] == [True, False, False]
+    assert network.alive == 0
+    for group in again:
+        network.close_group(group)
+    assert not network.are_complete(network.open_groups(1, 3)).any()
+
+
+def test_items_that_find_no_room_are_posted_all_the_same():
+    """300 items of three transfers, with more rate limits than there are links for: as the same
+    transfers posted at once. An item that is too wide is refused."""
+    rng = np.random.default_rng(8)
+    count = 900
+    columns = {
+        "work": rng.uniform(1.0, 2.0, count),
+        "cap": rng.choice(np.linspace(0.1, 1.0, 40), count),
+        "tag": np.arange(count),
+    }
+    routes = [rng.choice(5, 2, replace=False).tolist() for _ in range(count)]
+    first = 3 * np.arange(300)
+    edges = np.concatenate([first, first + 1]), np.concatenate([first + 1, first + 2])
+    ends = []
+    for parked in (False, True):
+        network = FluidNetwork(np.ones(5), width=2, tags=count)
+        transfers = batch(routes, **columns)
+        if parked:
+            transfers.edge_from, transfers.edge_to = chain_edges(3)
+            groups = network.open_groups(1, 300)
+            network.set_sequels(groups, network.park(transfers, 300))
+            network.count_down(groups, 0.0)
+        else:
+            transfers.edge_from, transfers.edge_to = (end.astype(np.int32) for end in edges)
+            network.post(0.0, transfers)
+        run_to_end(network)
+        ends.append(network.finish.tolist())
+    assert ends[0] == ends[1]
+    wide = network.open_groups(1, 1)
+    network.set_sequels(wide, network.park(batch([[0, 1, 2, 3]], work=1.0), 1))
+    with pytest.raises(ValueError, match="a route of 4 links does not fit"):
+        network.count_down(wide, network.now)
+
+
+def test_a_transfer_waits_for_the_last_of_its_queue():
+    """Of 2 s, in the same batch and in another. What has ended already is not waited for."""
+    network = FluidNetwork([1.0, 1.0, 1.0], tags=4)
+    queue = network.open_queues(2) + 1
+    of_queue = {"after": queue, "last_of": queue}
+    network.post(0.0, batch([[0], [1]], work=2.0, tag=[0, 1], **of_queue))
+    network.advance(1.0)
+    network.post(1.0, batch([[2]], work=2.0, tag=2, **of_queue))
+    network.advance(8.0)
+    network.post(8.0, batch([[2]], work=2.0, tag=3, after=queue))
+    run_to_end(network)
+    assert network.finish.tolist() == [2.0, 4.0, 6.0, 10.0]

@@ -157,7 +157,7 @@ def test_a_message_is_a_read_then_work_then_the_wire():
     the wires of the first: who keeps its sample has none."""
     graph = lowered("message")
     batch = graph.batch
-    assert graph.rank.tolist() == [NONE, NONE, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1]
+    assert graph.rank[graph.is_sent].tolist() == [NONE, NONE, *[0, 1] * 5]
     reads = [["h0000.ssd"], ["h0001.memory"], ["h0000.memory"], ["h0001.memory"]]
     wires = [["h0000>switch", "switch>h0001"], ["h0001>switch", "switch>h0000"]]
     assert links(batch) == [[], [], *reads, [], [], [], [], *wires]
@@ -186,26 +186,21 @@ def test_one_barrier_an_iteration():
 
 
 def test_without_barriers_ranks_are_posted_one_after_the_other():
-    """Each is a batch of its own: read, read, work, work, wire; the second read waits for the first
-    work."""
+    """Each is an item of its own: read, read, work, work, wire, wire; the second read waits for the
+    first work."""
     graph = lowered("none", pairs=False)
     assert len(graph.batch) == 10
-    for ranks in ([0], [1], [1, 0]):
-        batch = graph.select_ranks(ranks)
-        of, own = batch.tasks, {(0, 2), (2, 4), (2, 1), (1, 3)}
-        assert edges(batch) == {
-            (first + 5 * k, then + 5 * k) for k in range(len(ranks)) for first, then in own
-        }
-        assert of["nbytes"].reshape(-1, 5).tolist() == [
-            [100e3 * (rank + 1), 0, 0, 0, 500e3 * (rank + 1)] for rank in ranks
-        ]
-        assert of["group"].reshape(-1, 5).tolist() == [
-            [NONE, NONE, NONE, 5 + rank, 7 + rank] for rank in ranks
-        ]
-        assert of["pair"].tolist() == [NO_PAIR] * len(batch)
-        assert [links(batch)[5 * k + 4][0] for k in range(len(ranks))] == [
-            f"h000{rank}>switch" for rank in ranks
-        ]
+    for rank in (0, 1):
+        batch = of_rank(rank, graph.by_rank())
+        tasks = batch.tasks
+        assert edges(batch) == {(0, 2), (2, 4), (2, 1), (1, 3), (3, 5)}
+        nbytes = [100e3 * (rank + 1), 0, 0, 0, 500e3 * (rank + 1), 0]
+        assert tasks["nbytes"].tolist() == nbytes
+        assert tasks["group"].tolist() == [NONE, NONE, NONE, 5 + rank, 7 + rank, NONE]
+        assert tasks["pair"].tolist() == [NO_PAIR] * 6
+        assert links(batch)[4][0] == f"h000{rank}>switch"
+        # the wire of the message that the rank keeps does nothing
+        assert (links(batch)[5], tasks["delay"][5], tasks["work"][5]) == ([], 0, 0)
 
 
 def test_a_message_of_samples_from_ssd_and_memory_is_read_twice():
@@ -282,20 +277,26 @@ def test_messages_of_a_job_have_accounts_and_pairs_of_their_own():
     ]
 
 
+def of_rank(rank: int, batch: TransferBatch) -> TransferBatch:
+    """The transfers of one of two ranks, which come one after the other."""
+    rows = slice(rank * len(batch) // 2, (rank + 1) * len(batch) // 2)
+    return TransferBatch(batch.tasks[rows], batch.routes[rows], batch.edge_from, batch.edge_to)
+
+
 def wires_of(batch: TransferBatch) -> list[int]:
     """The first link of each of the last six transfers."""
     return batch.routes[-6:, 0].tolist()
 
 
 def test_what_is_received_is_encoded_and_written():
-    batch = StoreLowering(RESOURCES, costs_of(), in_memory=False).batch(0, 0, group=9, group2=4)
+    batch = of_rank(0, StoreLowering(RESOURCES, costs_of(), in_memory=False).batch(0, 9, group2=4))
     assert links(batch) == [[], ["h0000.ssd"]]
     assert batch.tasks["delay"].tolist() == [1e-3, 0]
     assert batch.tasks["work"].tolist() == [0, 200e3 / 1e9]
     assert batch.tasks["nbytes"].tolist() == [0, 200e3]
     assert (batch.tasks["group"].tolist(), batch.tasks["group2"].tolist()) == ([-1, 9], [-1, 4])
     assert edges(batch) == {(0, 1)}
-    memory = StoreLowering(RESOURCES, costs_of(), in_memory=True).batch(1, 1, group=9)
+    memory = of_rank(1, StoreLowering(RESOURCES, costs_of(), in_memory=True).batch(1, 9))
     assert links(memory) == [[], ["h0001.memory"]]
     assert memory.tasks["work"].tolist() == [0, 300e3]
 
@@ -324,6 +325,12 @@ def chains(exchange: str, keys: Any = None, **loader: int) -> Any:
     return found
 
 
+def chain(found: ReadChains, rank: int, group: int) -> TransferBatch:
+    """The transfers of a rank's first batch, whose worker has the queue of the rank's number."""
+    queues = np.arange(2, dtype=np.int32)
+    return of_rank(rank, found.batch(0, np.full(2, group, np.int32), queues))
+
+
 def draw_chains(scenario: Scenario) -> ReadChains:
     """The chains of `READS`, with latencies drawn where storage has them."""
     rng = np.random.default_rng(0)
@@ -334,7 +341,7 @@ def test_a_batch_from_the_pfs():
     """Opens, bytes, what is in memory, decoding on one core, the copy to the GPU, one after the
     other. The PFS answers an open in 1 ms, so a thread opens 1000 files a second."""
     found = chains("global_shuffle")
-    batch = found.batch(0, 0, group=3)
+    batch = chain(found, 0, 3)
     assert links(batch) == [
         ["pfs.open"],
         ["pfs.bandwidth", "pfs>pfs.switch", "pfs.switch>switch", "switch>h0000"],
@@ -353,7 +360,7 @@ def test_a_batch_from_the_pfs():
     assert edges(batch) == {(0, 1), (1, 2), (2, 3), (3, 4)}
     assert found.first_stages == (0,)
     assert (found.sums.nbytes["pfs"], found.sums.nbytes["memory"]) == (2.6e6, 400e3)
-    other = found.batch(1, 0, group=4)
+    other = chain(found, 1, 4)
     assert other.tasks["work"][:4] == pytest.approx([10, 2e6, 0, 20e-3])
 
 
@@ -382,7 +389,7 @@ def test_reads_that_no_batch_needs_are_left_out():
             jitter=np.ones((1, 2)),
             rng=np.random.default_rng(0),
         )
-        batch = found.batch(0, 0, group=3)
+        batch = chain(found, 0, 3)
         return [route[0].split(".")[-1] for route in links(batch)], found
 
     nbytes = [1e6, 2e6]
@@ -411,7 +418,7 @@ def test_a_thread_waits_for_one_request_of_the_object_store_at_a_time(threads):
     )
     found = draw_chains(scenario)
     for rank in (0, 1):
-        caps = found.batch(rank, 0, group=3).tasks["cap"]
+        caps = chain(found, rank, 3).tasks["cap"]
         assert caps[:2] == pytest.approx([threads / 3e-3, threads * 100e6])
 
 
@@ -421,7 +428,7 @@ def test_each_try_of_a_request_counts_against_the_rate_of_the_store():
     keys = {"cluster__object_store": store}
     scenario = small(world_size=2, workload__exchange="global_shuffle:source=object_store", **keys)
     found = draw_chains(scenario)
-    works = [found.batch(rank, 0, group=3).tasks["work"][0] for rank in (0, 1)]
+    works = [chain(found, rank, 3).tasks["work"][0] for rank in (0, 1)]
     assert works == pytest.approx([12 * 1.5, 20])
 
 
@@ -431,15 +438,16 @@ def test_what_is_filled_are_the_first_columns_of_a_transfer():
 
 
 def test_a_batch_waits_for_the_one_before_it_where_its_chain_begins():
-    of = chains("global_shuffle", threads=3).batch(1, 0, group=3, previous=(8, 70)).tasks
-    assert of["after"].tolist() == [8, NONE, NONE, 8, NONE]
-    assert of["after_seq"].tolist() == [70, 0, 0, 70, 0]
+    """The queue of the second rank's worker is 1: its last transfer is then the copy."""
+    tasks = chain(chains("global_shuffle", threads=3), 1, 3).tasks
+    assert tasks["after"].tolist() == [1, NONE, NONE, 1, NONE]
+    assert tasks["last_of"].tolist() == [NONE, NONE, NONE, NONE, 1]
 
 
 def test_several_threads_decode_while_they_read():
     """The worker's next batch waits for both; three threads open three times as fast."""
     found = chains("global_shuffle", threads=3)
-    batch = found.batch(0, 0, group=3)
+    batch = chain(found, 0, 3)
     assert edges(batch) == {(0, 1), (1, 2), (2, 4), (3, 4)}
     assert found.first_stages == (0, 3)
     assert batch.tasks["cap"].tolist() == pytest.approx([3000, np.inf, np.inf, 3, np.inf])
@@ -449,12 +457,12 @@ def test_a_batch_from_the_ssd():
     """Bytes at 3 GB/s, which is slower than 6 requests at 400 k/s; the latencies of six reads pass
     one after the other, or two at a time with two threads."""
     found = chains("local_shuffle")
-    batch = found.batch(0, 0, group=3)
+    batch = chain(found, 0, 3)
     assert links(batch)[0] == ["h0000.ssd"]
     assert batch.tasks["work"][0] == pytest.approx(600e3 / 3e9 * 1.5)
     assert batch.tasks["delay"][0] == pytest.approx(6 * SEEK)
     assert (found.sums.nbytes["ssd"], found.sums.nbytes["memory"]) == (2.6e6, 400e3)
-    two = chains("local_shuffle", threads=2).batch(0, 0, group=3)
+    two = chain(chains("local_shuffle", threads=2), 0, 3)
     assert two.tasks["delay"][0] == pytest.approx(3 * SEEK)
 
 
@@ -492,7 +500,7 @@ def test_requests_that_are_drawn_are_whole(source, latency, per_request, threads
     )
     found = draw_chains(scenario)
     for rank, samples in enumerate((6, 10)):
-        first = found.batch(rank, 0, group=3).tasks[0]
+        first = chain(found, rank, 3).tasks[0]
         requests = samples / 4 * per_request
         assert first["work"] == pytest.approx(requests * JITTER[0, rank])
         expected = requests / seconds(latency)[rank]
@@ -509,7 +517,7 @@ def test_the_ranks_of_a_host_queue_at_its_ssd_together(
     shared = resources_of(small(world_size=2, **keys))
     first, _ = messages_of(costs_of(), 0, shared, in_flight)
     assert first.read == pytest.approx([1 / rate, 0])
-    batch = chains("local_shuffle", keys, workers=in_flight).batch(0, 0, group=3)
+    batch = chain(chains("local_shuffle", keys, workers=in_flight), 0, 3)
     assert batch.tasks["work"][0] == pytest.approx(6 / rate * 1.5)
 
 

@@ -32,16 +32,17 @@ TASK = np.dtype(
             "pair",
             "i8",
         ),  # transfers of one pair go one after the other; NO_PAIR for none
-        # with "after": a transfer posted before, which ends before this one is ready (see
-        # FluidNetwork.last_transfer)
-        ("after_seq", "i8"),
-        ("after", "i4"),  # NONE for none
+        # queue (see `FluidNetwork.open_queues`) whose last transfer ends before this one is
+        # ready; and queue whose last transfer this one becomes; NONE for none
+        ("after", "i4"),
+        ("last_of", "i4"),
         ("group", "i4"),  # groups count their transfers down; NONE for none
         ("group2", "i4"),
         ("account", "i4"),  # where the elapsed time (s) is added up; NONE for nowhere
         ("tag", "i4"),  # where the time of its end (s) is noted; NONE for nowhere
         ("mark", "i4"),  # 1: its end is noted in its group as well
-        # 1: it is carried elsewhere (see FluidNetwork.complete); only for a route without links
+        # its number, from 1, where it is carried elsewhere (see FluidNetwork.complete); 0: it is
+        # not; only for a route without links
         ("outside", "i4"),
     ],
     align=True,
@@ -59,7 +60,7 @@ def tasks(count: int, **columns: Any) -> NDArray[Any]:
     """
     records = np.zeros(count, TASK)
     records["cap"] = np.inf
-    for name in ("pair", "after", "group", "group2", "account", "tag"):
+    for name in ("pair", "after", "last_of", "group", "group2", "account", "tag"):
         records[name] = NONE
     for name, value in columns.items():
         records[name] = value
@@ -124,6 +125,40 @@ def chain_edges(count: int) -> tuple[Ints32, Ints32]:
     """
     transfer = np.arange(max(count, 1), dtype=np.int32)
     return transfer[:-1].copy(), transfer[1:].copy()
+
+
+def join_items(batches: Sequence[TransferBatch], item_count: int) -> TransferBatch:
+    """Join the items of several batches, ``item_count`` of each: item i of the result has
+    the transfers of every item i. Edges are by transfer of an item.
+    """
+    rows = [len(batch) // item_count for batch in batches]
+    hops = max(batch.routes.shape[1] for batch in batches)
+    routes = np.full((item_count, sum(rows), hops), NONE, np.int32)
+    edges: list[Ints32] = []
+    first = 0
+    for batch, count in zip(batches, rows, strict=True):
+        width = batch.routes.shape[1]
+        routes[:, first : first + count, :width] = batch.routes.reshape(
+            item_count, count, width
+        )
+        edges.append(np.stack([batch.edge_from, batch.edge_to]) + np.int32(first))
+        first += count
+    columns = [batch.tasks.reshape(item_count, -1) for batch in batches]
+    joined = np.concatenate(edges, axis=1)
+    return TransferBatch(
+        np.concatenate(columns, axis=1).ravel(),
+        routes.reshape(-1, hops),
+        joined[0],
+        joined[1],
+    )
+
+
+def delays(seconds: ArrayLike, groups: Ints32) -> TransferBatch:
+    """Return a pure delay (s) for each of ``groups``, which counts its end."""
+    count = len(groups)
+    return TransferBatch(
+        tasks(count, delay=seconds, group=groups), np.full((count, 1), NONE, np.int32)
+    )
 
 
 def as_floats(values: ArrayLike) -> Floats:

@@ -40,7 +40,7 @@ Where to read, each file standing on those before it:
 - ``fluid_repair.py``, ``fluid_sweep.py``, ``fluid_fill.py``: three ways to make rates fair again;
 - ``fluid_transfers.py``: the choice among them; the life of a transfer around its draining:
   dependencies, delays, pairs, groups; the loop of events;
-- here `FluidNetwork`, the network as Python sees it;
+- ``fluid_groups.py`` and here `FluidNetwork`: the network as Python sees it;
 - ``fluid_solve.py``: explicit flows over explicit links, with ``fluid_symmetry.py`` and
   ``fluid_classes.py`` (one flow stands for all that are equivalent).
 """
@@ -59,6 +59,7 @@ from simshuffle.fabric.network import fluid_events as events
 from simshuffle.fabric.network import fluid_records as records
 from simshuffle.fabric.network import fluid_transfers as transfers
 from simshuffle.fabric.network.batch import TransferBatch, as_floats
+from simshuffle.fabric.network.fluid_groups import TransferGroups, enlarge, fast_view
 from simshuffle.fabric.network.fluid_records import (
     CAPACITY,
     FAN,
@@ -66,7 +67,7 @@ from simshuffle.fabric.network.fluid_records import (
     PEAK,
     PER_GROUP,
 )
-from simshuffle.spec.arrays import Floats, Ints, Ints32
+from simshuffle.spec.arrays import Ints, Ints32
 from simshuffle.spec.compiling import words
 
 # Links kept for distinct rate limits of transfers; more are made when they are needed.
@@ -76,7 +77,7 @@ RATE_LIMITS = 15
 SLICE = 1 << 20
 
 
-class FluidNetwork:
+class FluidNetwork(TransferGroups):
     """Links and the transfers on them, without SimPy: batches are posted, and it says
     when the next group of transfers is complete.
 
@@ -84,8 +85,7 @@ class FluidNetwork:
         capacities: (links,) capacity of each directed link, in its own units per
             second; greater than 0.
         width: the longest route, in links, rate limits aside.
-        accounts: number of sums of s from ready to end (see `TASK.account`).
-        tags: number of end times to note (see `TASK.tag`).
+        accounts, tags: as of `TransferGroups`.
         capped: whether transfers may have a rate limit of their own (see `TASK.cap`).
         tolerance: at an event, transfers with at most this share of their work left
             end, too; 0 for the exact answer.
@@ -109,21 +109,20 @@ class FluidNetwork:
             raise ValueError(
                 "every link needs a capacity that is finite and greater than 0"
             )
+        super().__init__(accounts, tags)
         self._tolerance = tolerance
         # called now and then during a long `advance`
         self.after_slice: Callable[[], None] | None = None
         self._num_links = len(link_capacity)
         self._state = records.empty_fluid_state(max(width, 1) + capped)
-        self._graph = records.empty_transfer_graph(max(accounts, 1), max(tags, 1))
         clock = self.clock = self._state.clock
         clock["null_link"] = self._num_links
         clock["free_node"] = clock["free_edge"] = clock["outbox"] = -1
         clock["moves_per_link"] = records.MOVES_PER_LINK
-        self._now, self._seq, self._n_done, self._outbox = (
-            _fast_view(clock[name]) for name in ("now", "seq", "n_done", "outbox")
+        self._now, self._n_done, self._outbox = (
+            fast_view(clock[name]) for name in ("now", "n_done", "outbox")
         )
         self._n_posted = 0
-        self._free_groups: list[int] = []
         self._grow_links(self._num_links + 1 + (RATE_LIMITS if capped else 0))
         self._state.load[CAPACITY, : self._num_links] = link_capacity
         self._grow_nodes(256)
@@ -158,67 +157,9 @@ class FluidNetwork:
         return int(self.clock["n_alive"][0])
 
     @property
-    def accounts(self) -> Floats:
-        """(accounts,) s added up so far in each account, see `TASK.account`."""
-        return self._graph.accounts
-
-    @property
-    def finish(self) -> Floats:
-        """(tags or more,) s at which the transfer of a tag ended, nan before."""
-        return self._graph.finish
-
-    def reserve_tags(self, count: int) -> None:
-        """Make room for at least ``count`` noted ends."""
-        old = self._graph.finish
-        if count > len(old):
-            finish = np.full(2 * count, np.nan)
-            finish[: len(old)] = old
-            self._graph = self._graph._replace(finish=finish)
-            self._write_words()
-
-    def open_group(self, expected: int) -> int:
-        """Open a group, which is complete when ``expected`` (at least 1) of its
-        transfers have ended; return its index.
-        """
-        if not self._free_groups:
-            self._grow_groups(2 * len(self._graph.groups))
-            self._write_words()
-        group = self._free_groups.pop()
-        self._remaining[group] = expected
-        self._watched[group] = 0
-        return group
-
-    def is_complete(self, group: int) -> bool:
-        """Return True if all transfers of a group have ended."""
-        return bool(self._remaining[group] == 0)
-
-    def watch(self, group: int) -> bool:
-        """Make `advance` report the completion of a group; return False if it is
-        complete already.
-        """
-        if self._remaining[group] == 0:
-            return False
-        self._watched[group] = 1
-        return True
-
-    def close_group(self, group: int) -> tuple[float, float]:
-        """Free the index of a complete group; return when its last marked transfer
-        ended (without meaning if it had none), and its last one (s).
-        """
-        self._free_groups.append(group)
-        return self._t_mark[group], self._t_done[group]
-
-    @property
     def posted_slots(self) -> Ints32:
         """(n,) slots of the transfers posted last: a view that `post` overwrites."""
         return self._graph.slots[: self._n_posted]
-
-    @property
-    def last_transfer(self) -> tuple[int, int]:
-        """Slot and sequence number of the last transfer in the batch posted last, which
-        must not be empty, for the columns 'after' and 'after_seq' of another batch.
-        """
-        return self._slots[self._n_posted - 1], self._seq[0] - 1
 
     def post(self, now: float, batch: TransferBatch) -> float:
         """Post transfers at time ``now`` (s); return the time of the next event (s).
@@ -228,6 +169,7 @@ class FluidNetwork:
         than the width, plus one if ``capped``, or if a route with a rate limit has more
         links than the width.
         """
+        batch = self.prepare(batch)
         columns = batch.tasks, batch.routes, batch.edge_from, batch.edge_to
         next_event = events.post(*self._addresses, float(now), *columns, True)
         while next_event < 0.0:
@@ -251,18 +193,36 @@ class FluidNetwork:
         next_event = transfers.advance(
             *self._addresses, end_time, self._tolerance, SLICE
         )
-        while (
+        while next_event < 0.0 or (
             not self._n_done[0]
             and next_event <= horizon
             and next_event < inf
             and self._outbox[0] < 0
         ):
-            if self.after_slice is not None:
+            if next_event < 0.0:
+                self._make_room_for_sequel(next_event)
+            elif self.after_slice is not None:
                 self.after_slice()
             next_event = transfers.advance(
                 *self._addresses, end_time, self._tolerance, SLICE
             )
         return next_event, self._done[: self._n_done[0]].tolist()
+
+    def count_down(self, groups: Ints32, now: float) -> tuple[float, list[int]]:
+        """Count each of ``groups`` down once at ``now`` (s), in their order; return as
+        `advance`. All events before ``now`` must have been run.
+        """
+        next_event = -inf
+        while next_event < 0.0:
+            next_event = transfers.count_down(*self._addresses, float(now), groups)
+            if next_event < 0.0:
+                self._make_room_for_sequel(next_event)
+        return next_event, self._done[: self._n_done[0]].tolist()
+
+    def _make_room_for_sequel(self, shortage: float) -> None:
+        """Enlarge the arrays that are too short for the next sequel that is due."""
+        group = self._graph.due[self.clock["next_due"][0]]
+        self._make_room(shortage, self._sequels[self._graph.groups["sequel"][group]][0])
 
     def take_outbox(self) -> list[int]:
         """Take out the transfers whose turn it is to be carried elsewhere
@@ -394,7 +354,7 @@ class FluidNetwork:
         """Make the number of links ``count``; new links are for rate limits."""
         state = self._state
         old_count = len(state.links)
-        links = _enlarge(state.links, count)
+        links = enlarge(state.links, count)
         for name in ("head", "alone", "rank"):
             links[name][old_count:] = -1
         # not zeros: vector stores into memory that was never written are slow on some processors
@@ -415,27 +375,26 @@ class FluidNetwork:
         state = self._state
         if count > len(state.visits):
             self._state = state._replace(
-                visits=_enlarge(state.visits, count),
-                dirty=_enlarge(state.dirty, count),
-                order=_enlarge(state.order, count),
-                flows=_enlarge(state.flows, count),
+                visits=enlarge(state.visits, count),
+                dirty=enlarge(state.dirty, count),
+                order=enlarge(state.order, count),
+                flows=enlarge(state.flows, count),
             )
 
     def _grow_nodes(self, count: int) -> None:
         """Make the number of slots for transfers ``count``."""
         state = self._state
         old_count = len(state.nodes)
-        nodes = _enlarge(state.nodes, count)
+        nodes = enlarge(state.nodes, count)
         self._state = state._replace(
-            nodes=nodes, hops=_enlarge(state.hops, count * state.width)
+            nodes=nodes, hops=enlarge(state.hops, count * state.width)
         )
         self._graph = self._graph._replace(
-            heap=_enlarge(self._graph.heap, count),
+            heap=enlarge(self._graph.heap, count),
             starting=np.empty(count, np.int32),
             queue=np.empty(2 * count, np.int32),
             slots=np.empty(count, np.int32),
         )
-        self._slots = _fast_view(self._graph.slots)
         self._grow_scratch(count)
         self._prepend_free(nodes["next"], old_count, "free_node")
 
@@ -450,9 +409,9 @@ class FluidNetwork:
         used_entries = int(self.clock["heap_top"][0])
         others_per_row = state.width - 1
         self._state = state._replace(
-            entries=_enlarge(state.entries, count, used_entries),
-            members=_enlarge(state.members, count, used_entries),
-            other_links=_enlarge(
+            entries=enlarge(state.entries, count, used_entries),
+            members=enlarge(state.members, count, used_entries),
+            other_links=enlarge(
                 state.other_links, count * others_per_row, used_entries * others_per_row
             ),
         )
@@ -460,41 +419,6 @@ class FluidNetwork:
     def _grow_edges(self, count: int) -> None:
         """Make the number of slots for edges ``count``."""
         old_count = len(self._graph.edges)
-        edges = _enlarge(self._graph.edges, count)
+        edges = enlarge(self._graph.edges, count)
         self._graph = self._graph._replace(edges=edges)
         self._prepend_free(edges["next"], old_count, "free_edge")
-
-    def _grow_groups(self, count: int) -> None:
-        """Make the number of groups ``count``."""
-        old_count = len(self._graph.groups)
-        groups = _enlarge(self._graph.groups, count)
-        self._graph = self._graph._replace(
-            groups=groups, completed_groups=np.empty(count, np.int32)
-        )
-        self._done = _fast_view(self._graph.completed_groups)
-        self._remaining, self._watched, self._t_mark, self._t_done = (
-            _fast_view(groups[name])
-            for name in ("remaining", "watched", "t_mark", "t_done")
-        )
-        self._free_groups[:0] = range(count - 1, old_count - 1, -1)
-
-
-def _fast_view(values: Any) -> Any:
-    """Return a view of an array from which Python reads and writes single numbers
-    faster.
-    """
-    return memoryview(values)
-
-
-def _enlarge(
-    values: NDArray[Any], count: int, num_used: int | None = None
-) -> NDArray[Any]:
-    """Return a copy of an array with ``count`` rows: the first ``num_used`` rows (all
-    by default), then zeros. It begins with a cache line.
-    """
-    size = count * values.dtype.itemsize
-    buffer = np.zeros(size + records.CACHE_LINE, np.uint8)
-    first = -buffer.ctypes.data % records.CACHE_LINE
-    enlarged = buffer[first : first + size].view(values.dtype)
-    enlarged[: len(values[:num_used])] = values[:num_used]
-    return enlarged

@@ -365,7 +365,8 @@ def _add_node(s: FluidState, task: Records) -> int:
     node.account = task.account
     node.tag = task.tag
     node.mark = task.mark
-    node.outside = task.outside
+    node.outside = task.outside > 0
+    node.bottleneck = task.outside
     node.seq = clock.seq
     clock.seq += 1
     node.state = WAITING
@@ -392,14 +393,18 @@ def _add_route(s: FluidState, slot: int, routes: Ints32, i: int, limit: float) -
 
 
 @compiled
-def _find_shortage(
-    s: FluidState, g: TransferGraph, tasks: Records, routes: Ints32, n_edges: int
+def find_shortage(
+    s: FluidState,
+    g: TransferGraph,
+    tasks: Records,
+    routes: Ints32,
+    n_edges: int,
+    is_uncounted: bool,
 ) -> float:
-    """Return what a batch lacks that needs no count of links: one of `LACKS_WIDTH`,
-    `LACKS_NODES`, `LACKS_EDGES`; 0 if nothing.
+    """Return what a batch lacks: one of `LACKS_ENTRIES` to `LACKS_WIDTH`; 0 if nothing.
 
     A rate limit takes one link of the width. Each transfer counts as one edge beside
-    ``n_edges``, for its ``TASK.after``.
+    ``n_edges``, for its ``TASK.after``. ``is_uncounted`` is as of `_reserve`.
     """
     if routes.shape[1] > s.width:
         return LACKS_WIDTH
@@ -411,7 +416,43 @@ def _find_shortage(
         return LACKS_NODES
     if s.clock[0].n_edges + n_edges + tasks.shape[0] > g.edges.shape[0]:
         return LACKS_EDGES
-    return 0.0
+    return _reserve(s, tasks, routes, is_uncounted)
+
+
+@compiled
+def add_batch(
+    s: FluidState,
+    g: TransferGraph,
+    tasks: Records,
+    routes: Ints32,
+    edge_from: Ints32,
+    edge_to: Ints32,
+) -> None:
+    """Add a batch that lacks nothing; arguments as of `post`."""
+    slots = g.slots
+    for i in range(tasks.shape[0]):
+        slots[i] = _add_node(s, tasks[i])
+        _add_route(s, int64(slots[i]), routes, i, tasks[i].cap)
+    # the last first: then the transfers that wait for one are listed in the order of posting
+    for i in range(edge_from.shape[0] - 1, -1, -1):
+        _add_edge(s, g, int64(slots[edge_from[i]]), int64(slots[edge_to[i]]))
+    for i in range(tasks.shape[0]):
+        if tasks[i].after >= 0:
+            last = g.queues[tasks[i].after]
+            predecessor = int64(last.slot)
+            if (
+                predecessor >= 0
+                and s.nodes[predecessor].seq == last.seq
+                and s.nodes[predecessor].state != UNUSED
+            ):
+                _add_edge(s, g, predecessor, int64(slots[i]))
+        if tasks[i].last_of >= 0:
+            queue = g.queues[tasks[i].last_of]
+            queue.slot = slots[i]
+            queue.seq = s.nodes[slots[i]].seq
+    for i in range(tasks.shape[0]):
+        if s.nodes[slots[i]].n_deps == 0:
+            make_ready(s, g, int64(slots[i]))
 
 
 @entry
@@ -446,29 +487,10 @@ def post(
     """
     s = state_at(state)
     g = graph_at(graph)
-    shortage = _find_shortage(s, g, tasks, routes, int64(edge_from.shape[0]))
-    if shortage == 0.0:
-        shortage = _reserve(s, tasks, routes, is_uncounted)
+    n_edges = int64(edge_from.shape[0])
+    shortage = find_shortage(s, g, tasks, routes, n_edges, is_uncounted)
     if shortage < 0.0:
         return shortage
-    clock = s.clock[0]
-    slots = g.slots
-    clock.now = max(clock.now, now)
-    for i in range(tasks.shape[0]):
-        slots[i] = _add_node(s, tasks[i])
-        _add_route(s, int64(slots[i]), routes, i, tasks[i].cap)
-    # the last first: then the transfers that wait for one are listed in the order of posting
-    for i in range(edge_from.shape[0] - 1, -1, -1):
-        _add_edge(s, g, int64(slots[edge_from[i]]), int64(slots[edge_to[i]]))
-    for i in range(tasks.shape[0]):
-        predecessor = int64(tasks[i].after)
-        if (
-            predecessor >= 0
-            and s.nodes[predecessor].seq == tasks[i].after_seq
-            and s.nodes[predecessor].state != UNUSED
-        ):
-            _add_edge(s, g, predecessor, int64(slots[i]))
-    for i in range(tasks.shape[0]):
-        if s.nodes[slots[i]].n_deps == 0:
-            make_ready(s, g, int64(slots[i]))
+    s.clock[0].now = max(s.clock[0].now, now)
+    add_batch(s, g, tasks, routes, edge_from, edge_to)
     return next_event_time(s, g)

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from simshuffle.spec.arrays import Floats, Ints32
+from simshuffle.fabric.network.batch import tasks
+from simshuffle.spec.arrays import Floats, Ints32, Ints64
 
 Records = Any  # a record array; its fields are those of the dtypes below
 
@@ -86,11 +87,22 @@ GROUP = np.dtype(
     [
         ("t_mark", "f8"),  # s, when its marked transfer ended
         ("t_done", "f8"),  # s, when its last transfer ended
+        ("seq", "i8"),  # order of completion
         ("remaining", "i4"),  # transfers that have not ended; 0: it is complete
         ("watched", "i4"),  # 1: somebody waits, so its completion is reported
+        ("parent", "i4"),  # group that counts its completion; -1 for none
+        # what is posted when it is complete: the index in `sequels`, -1 for nothing, and
+        # the item of the sequel
+        ("sequel", "i4"),
+        ("item", "i4"),
     ],
     align=True,
 )
+NEW_GROUP = np.zeros((), GROUP)  # complete last of all, and long ago
+NEW_GROUP["seq"] = np.iinfo(np.int64).max
+NEW_GROUP["parent"] = NEW_GROUP["sequel"] = -1
+# the transfer that the next one of a queue waits for: its slot and `NODE.seq`
+QUEUE = np.dtype([("seq", "i8"), ("slot", "i4")], align=True)
 MOVES_PER_LINK = 64  # `CLOCK.moves_per_link`
 CLOCK = np.dtype(
     [
@@ -105,6 +117,13 @@ CLOCK = np.dtype(
         ("n_edges", "i4"),  # in use
         ("n_alive", "i4"),  # transfers posted and not ended
         ("outbox", "i4"),  # first transfer that is to be carried elsewhere from now on
+        ("n_groups", "i8"),  # groups completed so far
+        ("n_due", "i4"),  # groups in `due`
+        ("next_due", "i4"),  # those of them whose sequels are posted
+        (
+            "counted",
+            "i4",
+        ),  # 1: the transfers to be posted next are counted on their links
         # the arena of the heaps of all links (members)
         ("heap_top", "i8"),  # entries in use
         ("promised", "i8"),  # entries that may come to be in use
@@ -243,8 +262,29 @@ class TransferGraph(NamedTuple):
     starting: Ints32  # (nodes,) scratch: transfers that begin to drain at this instant
     queue: Ints32  # (2 * nodes,) scratch: transfers to be handled at this instant
     slots: Ints32  # (nodes,) where the transfers of the batch posted last are kept
+    due: Ints32  # (groups,) complete groups whose sequels are to be posted at this instant
+    sequels: Ints64  # (any,) addresses of the words of `Sequel`
+    queues: Records  # (any,) `QUEUE`
     accounts: Floats  # (any,) s, see `TASK.account`
     finish: Floats  # (any,) s, see `TASK.tag`
+
+
+class Sequel(NamedTuple):
+    """Parked transfers: items of ``rows`` transfers each, one for each group."""
+
+    rows: int  # of an item
+    tasks: Records  # (items * rows,) `TASK`
+    routes: Ints32  # (items * rows, hops) links, padded with -1
+    # edge_from, edge_to: (m,) which transfer of an item ends before which starts, by row, in
+    # every item
+    edge_from: Ints32
+    edge_to: Ints32
+
+
+def empty_sequel() -> Sequel:
+    """Return a sequel without any transfer."""
+    no_indices = np.empty(0, np.int32)
+    return Sequel(0, tasks(0), no_indices.reshape(0, 1), no_indices, no_indices)
 
 
 def empty_fluid_state(width: int = 1) -> FluidState:
@@ -287,6 +327,9 @@ def empty_transfer_graph(accounts: int = 1, tags: int = 1) -> TransferGraph:
         starting=no_indices,
         queue=no_indices,
         slots=no_indices,
+        due=no_indices,
+        sequels=np.zeros(count, np.int64),
+        queues=np.zeros(count, QUEUE),
         accounts=np.zeros(accounts),
         finish=np.full(tags, np.nan),
     )

@@ -16,6 +16,9 @@ import numpy as np
 
 from simshuffle.fabric.network.fluid_ahead import LARGE, fetch_ends
 from simshuffle.fabric.network.fluid_events import (
+    LACKS_ENTRIES,
+    add_batch,
+    find_shortage,
     graph_at,
     link_of_next_end,
     make_ready,
@@ -41,14 +44,17 @@ from simshuffle.fabric.network.fluid_records import (
     ZERO,
     FluidState,
     TransferGraph,
+    empty_sequel,
 )
 from simshuffle.fabric.network.fluid_repair import repair
 from simshuffle.fabric.network.fluid_sweep import PATIENCE, remove_from_order, sweep
 from simshuffle.spec.arrays import Ints32
-from simshuffle.spec.compiling import compiled, entry, int64
+from simshuffle.spec.compiling import at_address, compiled, entry, int64
 
 # The sums in the other loads are made anew after so many repairs, lest rounding adds up.
 REFRESH = 1 << 14
+
+sequel_at = at_address(empty_sequel)
 
 
 @compiled
@@ -272,20 +278,28 @@ def _retire_transfer(
 @compiled
 def _count_down(s: FluidState, g: TransferGraph, group: int, mark: int) -> None:
     """Count a transfer that ended down in ``group`` (none if -1), and note the time if
-    ``mark``; list the group if it is complete and watched.
+    ``mark``; if the group is complete, list it where it is watched or has a sequel, and
+    count it down in its parent.
     """
-    if group < 0:
-        return
     clock = s.clock[0]
-    record = g.groups[group]
-    if mark:
-        record.t_mark = clock.now
-    record.remaining -= 1
-    if record.remaining == 0:
+    while group >= 0:
+        record = g.groups[group]
+        if mark:
+            record.t_mark = clock.now
+            mark = ZERO
+        record.remaining -= 1
+        if record.remaining != 0:
+            return
         record.t_done = clock.now
+        record.seq = clock.n_groups
+        clock.n_groups += 1
         if record.watched:
             g.completed_groups[clock.n_done] = group
             clock.n_done += 1
+        if record.sequel >= 0:
+            g.due[clock.n_due] = group
+            clock.n_due += 1
+        group = int64(record.parent)
 
 
 @compiled
@@ -358,6 +372,34 @@ def _handle_queue(s: FluidState, g: TransferGraph, n_starting: int, tail: int) -
     return n_starting
 
 
+@compiled
+def _post_sequels(s: FluidState, g: TransferGraph) -> float:
+    """Post the sequels of the groups in ``due``, in their order.
+
+    Returns 0, or what a sequel lacks, as `post`: the caller makes more and calls again.
+    """
+    clock = s.clock[0]
+    while clock.next_due < clock.n_due:
+        group = g.groups[g.due[clock.next_due]]
+        sequel = sequel_at(g.sequels[group.sequel])
+        first = group.item * sequel.rows
+        last = first + sequel.rows
+        tasks = sequel.tasks[first:last]
+        routes = sequel.routes[first:last]
+        n_edges = int64(sequel.edge_from.shape[0])
+        is_uncounted = clock.counted == 0
+        shortage = find_shortage(s, g, tasks, routes, n_edges, is_uncounted)
+        if shortage < 0.0:
+            clock.counted = 1 if shortage == LACKS_ENTRIES else 0
+            return shortage
+        clock.counted = 0
+        add_batch(s, g, tasks, routes, sequel.edge_from, sequel.edge_to)
+        clock.next_due += 1
+    clock.n_due = 0
+    clock.next_due = 0
+    return 0.0
+
+
 @entry
 def advance(
     state: int, graph: int, horizon: float, tolerance: float, budget: int
@@ -368,15 +410,19 @@ def advance(
     Stops after about ``budget`` events and visits of links, too, and after an instant
     that put a transfer into the outbox; at once if the outbox has one. Returns the time
     of the next event (s, inf if none); ``clock.now`` is the time of the last event,
-    ``completed_groups[:clock.n_done]`` those groups. For ``tolerance`` see `_list_due`.
+    ``completed_groups[:clock.n_done]`` those groups. Or it returns what a sequel lacks, as
+    `post`, to be called again with more. For ``tolerance`` see `_list_due`.
     """
     s = state_at(state)
     g = graph_at(graph)
     clock = s.clock[0]
-    clock.n_done = 0
+    if clock.n_due == 0:
+        clock.n_done = 0
+    shortage = _post_sequels(s, g)
     max_count = clock.n_events + clock.n_visits + budget
     while (
-        clock.n_done == 0
+        shortage == 0.0
+        and clock.n_done == 0
         and clock.outbox < 0
         and clock.n_events + clock.n_visits < max_count
     ):
@@ -393,7 +439,27 @@ def advance(
             clock.n_events += tail
             n_starting = _handle_queue(s, g, n_starting, tail)
         make_rates_fair(s, g.starting, n_starting)
-    return next_event_time(s, g)
+        shortage = _post_sequels(s, g)
+    return shortage if shortage < 0.0 else next_event_time(s, g)
+
+
+@entry
+def count_down(state: int, graph: int, now: float, groups: Ints32) -> float:
+    """Count each of ``groups`` down once at ``now`` (s), in their order, and post the
+    sequels of those that are complete.
+
+    Returns as `advance`, to which a shortage and the completed groups are told alike.
+    """
+    s = state_at(state)
+    g = graph_at(graph)
+    clock = s.clock[0]
+    clock.now = max(clock.now, now)
+    if clock.n_due == 0:
+        clock.n_done = 0
+        for i in range(groups.shape[0]):
+            _count_down(s, g, int64(groups[i]), ZERO)
+    shortage = _post_sequels(s, g)
+    return shortage if shortage < 0.0 else next_event_time(s, g)
 
 
 @entry

@@ -52,16 +52,16 @@ class AnalyticNetwork(FluidNetwork):
         # the last one for the padding of routes
         self._cable_capacity = np.append(np.where(cables, links.capacity, inf), inf)
 
-    def post(self, now: float, batch: TransferBatch) -> float:
-        """Post transfers, each limited to the capacity of its slowest cable, as its
-        ``TASK.cap``; ``batch`` itself stays as it was. See `FluidNetwork.post`.
+    def prepare(self, batch: TransferBatch) -> TransferBatch:
+        """Return transfers that are each limited to the capacity of its slowest cable,
+        as its ``TASK.cap``; ``batch`` itself stays as it was.
         """
         slowest = self._cable_capacity[batch.routes].min(axis=1, initial=inf)
         if (slowest < batch.tasks["cap"]).any():
             records = batch.tasks.copy()
             np.minimum(records["cap"], slowest, out=records["cap"])
             batch = replace(batch, tasks=records)
-        return super().post(now, batch)
+        return batch
 
     def settle(self, now: float | None = None) -> None:
         """Bring the statistics of every link up to date, with peaks of cables as shares
@@ -98,7 +98,6 @@ class HybridNetwork(FluidNetwork):
     Transfers that cross no cable are left to the fluid network. Those of one pair share
     a queue pair of the packet network if cables are all they need; otherwise one begins
     when the one before it has ended. `alive` also counts what drains beside packets.
-    `advance` posts such transfers: read `posted_slots` and `last_transfer` before it.
 
     Args:
         links: all links; of their latencies only those of cables are read.
@@ -137,7 +136,8 @@ class HybridNetwork(FluidNetwork):
         self._packets = PacketNetwork(cable_links, mtu=mtu, port_buffer=port_buffer)
         self._mtu = mtu
         self._next_packet_event = inf  # event of the packet network (s)
-        self._parcels: dict[int, _Parcel] = {}  # by slot of the transfer
+        self._parcels: dict[int, _Parcel] = {}  # by `TASK.outside`
+        self._n_parcels = 0  # prepared so far
         self._slot_of: dict[int, int] = {}  # by handle of the packet network
         self._draining: dict[
             int, int
@@ -151,8 +151,21 @@ class HybridNetwork(FluidNetwork):
         return max(super().now, self._packets.now)
 
     def post(self, now: float, batch: TransferBatch) -> float:
-        """Post transfers, and prepare a parcel for each that crosses cables; return the
-        time of the next event of either network (s). See `FluidNetwork.post`.
+        """Post transfers; return the time of the next event of either network (s). See
+        `FluidNetwork.post`.
+        """
+        return min(super().post(now, batch), self._next_packet_event)
+
+    def count_down(self, groups: Ints32, now: float) -> tuple[float, list[int]]:
+        """Count groups down; return the time of the next event of either network (s),
+        and the completed groups. See `FluidNetwork.count_down`.
+        """
+        next_event, completed_groups = super().count_down(groups, now)
+        return min(next_event, self._next_packet_event), completed_groups
+
+    def prepare(self, batch: TransferBatch) -> TransferBatch:
+        """Return transfers that are carried elsewhere where they cross cables, and
+        prepare a parcel for each of these.
 
         The latency of cables is taken out of ``TASK.delay`` for packets to spend;
         ``batch`` itself stays as it was.
@@ -160,7 +173,7 @@ class HybridNetwork(FluidNetwork):
         cables = self._index_of_cable[batch.routes]
         transfers_on_cables = np.flatnonzero((cables >= 0).any(axis=1))
         if not len(transfers_on_cables):
-            return min(super().post(now, batch), self._next_packet_event)
+            return batch
         records = batch.tasks.copy()
         routes = batch.routes.copy()
         cable_records = records[transfers_on_cables]
@@ -191,16 +204,15 @@ class HybridNetwork(FluidNetwork):
         parcels = list(
             map(_Parcel, cables, devices, *(column.tolist() for column in columns))
         )
-        cable_records["outside"], cable_records["cap"] = 1, inf
+        numbers = self._n_parcels + 1 + np.arange(len(parcels))
+        self._n_parcels += len(parcels)
+        cable_records["outside"], cable_records["cap"] = numbers, inf
         cable_records["delay"] -= packet_latency
         cable_records["pair"][needs_only_cables] = NO_PAIR
         records[transfers_on_cables] = cable_records
         routes[transfers_on_cables] = -1
-        next_event = super().post(now, replace(batch, tasks=records, routes=routes))
-        self._parcels.update(
-            zip(self.posted_slots[transfers_on_cables].tolist(), parcels, strict=True)
-        )
-        return min(next_event, self._next_packet_event)
+        self._parcels.update(zip(numbers.tolist(), parcels, strict=True))
+        return replace(batch, tasks=records, routes=routes)
 
     def advance(self, horizon: float) -> tuple[float, list[int]]:
         """Run events of both networks up to ``horizon`` (s), stopping after the first
@@ -266,7 +278,11 @@ class HybridNetwork(FluidNetwork):
         if not slots:
             return inf
         parcels_by_pace: dict[tuple[int, float], list[tuple[int, _Parcel]]] = {}
-        parcels = [(slot, self._parcels.pop(slot)) for slot in slots]
+        numbers = self._state.nodes["bottleneck"][slots].tolist()
+        parcels = [
+            (slot, self._parcels.pop(number))
+            for slot, number in zip(slots, numbers, strict=True)
+        ]
         for slot, parcel in parcels:
             self._num_missing_parts[slot] = parcel.num_parts + (
                 0 if parcel.needs_only_cables else 1

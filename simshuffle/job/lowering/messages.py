@@ -16,7 +16,6 @@ from simshuffle.fabric.network.batch import (
     NONE,
     TransferBatch,
     chain_edges,
-    pad_routes,
     tasks,
 )
 from simshuffle.job.plan.resources import Resources
@@ -219,25 +218,34 @@ def delivery_counts(messages: list[RankMessages], world_size: int) -> Ints64:
 
 @dataclass(frozen=True)
 class MessageGraph:
-    """The messages of an iteration, as transfers."""
+    """The messages of an iteration, as transfers: barriers, reads, host work and wires,
+    with their order.
+    """
 
-    batch: TransferBatch  # barriers, reads, host work and wires, with their order
+    transfers: TransferBatch  # with a wire of every message, also of a rank to itself
     rank: Ints64  # (n,) whose each transfer is; NONE for a barrier
+    is_sent: Flags  # (n,) false for wires of ranks to themselves, which do nothing
 
-    def select_ranks(self, ranks: list[int]) -> TransferBatch:
-        """Return the transfers of ``ranks``, rank after rank in this order, without
-        barriers.
+    @property
+    def batch(self) -> TransferBatch:
+        """The transfers of all ranks, without those that do nothing."""
+        return self.transfers.select(np.flatnonzero(self.is_sent))
 
-        Waits for barriers and for ranks that are left out are dropped without an error,
-        so no rank's transfer may need them.
+    def by_rank(self) -> TransferBatch:
+        """Return the transfers of messages without barriers, rank after rank, with the
+        edges of each rank by its transfers.
         """
-        position_of_rank = np.full(self.rank.max() + 1, NONE)
-        position_of_rank[ranks] = np.arange(len(ranks))
-        position = position_of_rank[self.rank]
-        order = np.argsort(position, kind="stable")[
-            np.count_nonzero(position == NONE) :
-        ]
-        return self.batch.select(order)
+        transfers = self.transfers
+        count = int(self.rank.max()) + 1
+        rows = len(transfers) // count
+        order = np.arange(len(transfers)).reshape(rows, count).T.ravel()
+        is_first = self.rank[transfers.edge_from] == 0
+        edges = transfers.edge_from[is_first], transfers.edge_to[is_first]
+        return TransferBatch(
+            transfers.tasks[order],
+            transfers.routes[order],
+            *((ends // count).astype(np.int32) for ends in edges),
+        )
 
 
 class MessageLowering:
@@ -294,82 +302,79 @@ class MessageLowering:
         records = tasks(total)
         routes = np.full((total, self._resources.width), NONE, np.int32)
         records["delay"][:barriers] = barrier_seconds(self._resources.cluster, n)
-        keep = np.ones(total, bool)
+        first_wire = barriers + 2 * count * n
+        wires = slice(first_wire, first_wire + count * n)
+        self._write_messages(records[barriers:], routes[barriers:], messages)
+        target = np.concatenate([message.target for message in messages])
+        if first_tag != NONE:
+            tags = first_tag + np.arange(2 * count * n).reshape(count, 2, n)
+            records["tag"][first_wire - count * n : first_wire] = tags[:, 0].ravel()
+            records["tag"][wires] = tags[:, 1].ravel()
+        records["group"][wires] = np.tile(delivered, count)
+        records["group2"][wires] = delivered[target]
+        records["group"][block(2 * count - 1)] = work_done  # of the last message
+        idle = first_wire + np.flatnonzero(target == np.tile(self._ranks, count))
+        records[idle] = tasks(len(idle))
+        routes[idle] = NONE
+        is_sent = np.ones(total, bool)
+        is_sent[idle] = False
         edges: list[tuple[Ints64, Ints64]] = []
         for k, message in enumerate(messages):
-            reads = block(k)
-            works = block(count + k)
-            wires = block(2 * count + k)
-            self._write_message(
-                records, routes, message, reads=reads, works=works, wires=wires
-            )
-            keep[wires] = message.target != self._ranks
-            if first_tag != NONE:
-                records["tag"][works] = first_tag + 2 * k * n + self._ranks
-                records["tag"][wires] = first_tag + (2 * k + 1) * n + self._ranks
             # message k follows the works of message k - 1; barrier k lies between
             stages = [block(count + k - 1)] if k else []
             if k < barriers:
                 stages.append(np.full(n, k))
-            edges += pairwise([*stages, reads])
+            stages.append(block(k))
             if k in mixed:
                 second = block(3 * count + mixed.index(k))
                 self._fill_second_read(records, routes, message, second)
-                edges += [(reads, second), (second, works), (works, wires)]
-            else:
-                edges += [(reads, works), (works, wires)]
-            records["group"][wires], records["group2"][wires] = (
-                delivered,
-                delivered[message.target],
-            )
-        records["group"][block(2 * count - 1)] = (
-            work_done  # the works of the last message
-        )
+                stages.append(second)
+            edges += pairwise([*stages, block(count + k), block(2 * count + k)])
         rank = np.concatenate([np.full(barriers, NONE), np.tile(self._ranks, blocks)])
         edge_from, edge_to = (np.concatenate(ends) for ends in zip(*edges, strict=True))
-        batch = TransferBatch(records, routes, edge_from, edge_to)
-        return MessageGraph(batch.select(np.flatnonzero(keep)), rank[keep])
+        return MessageGraph(
+            TransferBatch(records, routes, edge_from, edge_to), rank, is_sent
+        )
 
-    def _write_message(
-        self,
-        records: NDArray[np.void],
-        routes: Ints32,
-        message: RankMessages,
-        *,
-        reads: Ints64,
-        works: Ints64,
-        wires: Ints64,
+    def _write_messages(
+        self, records: NDArray[np.void], routes: Ints32, messages: list[RankMessages]
     ) -> None:
-        """Write a message into the rows ``reads``, ``works`` and ``wires``, one for
-        each rank.
+        """Write messages into the first rows: the reads of all messages, one for each
+        rank, then their works, then their wires.
 
         A rank with any sample on the SSD reads those; else it reads from memory. Work
         on an SSD is in s, in memory in bytes.
         """
         resources = self._resources
         cluster = self._resources.cluster
-        ranks = self._ranks
-        hosts = resources.host_of
+        count = len(messages)
+        columns = zip(*(vars(message).values() for message in messages), strict=True)
+        message = RankMessages(*map(np.concatenate, columns))
+        ranks = np.tile(self._ranks, count)
+        accounts = resources.first_rank + ranks
+        hosts = resources.host_of[ranks]
+        rows = len(ranks)
+        reads = records[:rows]
+        works = records[rows : 2 * rows]
+        wires = records[2 * rows : 3 * rows]
         from_ssd = message.missed_files > 0
-        records["work"][reads] = np.where(from_ssd, message.read, message.cached_nbytes)
-        records["nbytes"][reads] = np.where(
+        reads["work"] = np.where(from_ssd, message.read, message.cached_nbytes)
+        reads["nbytes"] = np.where(
             from_ssd, message.missed_nbytes, message.cached_nbytes
         )
-        records["delay"][reads] = message.missed_files * cluster.ssd.latency
-        routes[reads, 0] = np.where(
+        reads["delay"] = message.missed_files * cluster.ssd.latency
+        routes[:rows, 0] = np.where(
             from_ssd, resources.ssd[hosts], resources.memory[hosts]
         )
-        records["delay"][works] = message.work
-        records["account"][reads] = records["account"][works] = self._accounts
-        routes[wires], latency = resources.message(ranks, message.target)
-        records["work"][wires] = records["nbytes"][wires] = message.nbytes
-        records["delay"][wires] = latency + cluster.message_passing.latency
-        records["cap"][wires] = cluster.message_passing.stream_bandwidth or np.inf
+        works["delay"] = message.work
+        reads["account"] = works["account"] = accounts
+        routes[2 * rows : 3 * rows], latency = resources.message(ranks, message.target)
+        wires["work"] = wires["nbytes"] = message.nbytes
+        wires["delay"] = latency + cluster.message_passing.latency
+        wires["cap"] = cluster.message_passing.stream_bandwidth or np.inf
         # a number for each ordered pair of ranks
-        pair = (
-            self._accounts * resources.all_ranks + resources.first_rank + message.target
-        )
-        records["pair"][wires] = pair if self._serial_pairs else NO_PAIR
+        pair = accounts * resources.all_ranks + resources.first_rank + message.target
+        wires["pair"] = pair if self._serial_pairs else NO_PAIR
 
     def _fill_second_read(
         self,
@@ -403,34 +408,25 @@ class StoreLowering:
         if not in_memory:
             device = resources.ssd
             self._work = resources.cluster.ssd.write_seconds(costs.received)
-        # (M, 2) transfers, filled for one iteration after the other
-        self._records = tasks(2 * resources.world_size).reshape(-1, 2)
-        self._group, self._group2 = self._records["group"], self._records["group2"]
-        self._filled_for = -1
-        edges = chain_edges(2)
-        self._batches = [
-            TransferBatch(records, pad_routes([[], [link]]), *edges)
-            for records, link in zip(
-                self._records, device[resources.host_of].tolist(), strict=True
-            )
-        ]
+        # (2 M, 1) links of the transfers: re-encoding has none
+        self._routes = np.full((2 * resources.world_size, 1), NONE, np.int32)
+        self._routes[1::2, 0] = device[resources.host_of]
 
     def batch(
-        self, rank: int, iteration: int, group: int, group2: int = NONE
+        self, iteration: int, groups: ArrayLike, group2: int = NONE
     ) -> TransferBatch:
-        """Return the chain of a rank after an iteration (from 0): re-encoding, then the
-        write, whose end both groups count (NONE: no group).
+        """Return the two transfers of every rank after an iteration (from 0), rank after
+        rank: re-encoding, then the write; with the edge between the two.
 
-        The batch is valid until the next call for the same rank or another iteration.
+        Args:
+            iteration: from 0.
+            groups: (M,) group, or one for all, that counts a rank's write.
+            group2: that counts all writes; NONE for none.
         """
-        if iteration != self._filled_for:
-            self._fill(iteration)
-        self._group[rank, 1], self._group2[rank, 1] = group, group2
-        return self._batches[rank]
-
-    def _fill(self, iteration: int) -> None:
-        """Write the seconds and bytes of ``iteration`` into the records of all ranks."""
-        self._filled_for = iteration
-        self._records["delay"][:, 0] = self._costs.received_work[iteration]
-        self._records["work"][:, 1] = self._work[iteration]
-        self._records["nbytes"][:, 1] = self._costs.received[iteration]
+        records = tasks(len(self._routes))
+        records["delay"][::2] = self._costs.received_work[iteration]
+        records["work"][1::2] = self._work[iteration]
+        records["nbytes"][1::2] = self._costs.received[iteration]
+        records["group"][1::2] = groups
+        records["group2"][1::2] = group2
+        return TransferBatch(records, self._routes, *chain_edges(2))

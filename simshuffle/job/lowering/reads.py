@@ -266,21 +266,11 @@ class ReadChains:
         self.filled = filled
         self.first_stages = first_stages
         self.sums = sums
-        world_size, self.iterations, stages, count = filled.shape
-        # a batch of every rank, filled again and again, and views of its columns
-        records = tasks(world_size * stages).reshape(world_size, stages)
-        records["mark"][:, last_read] = 1
+        world_size, self.iterations, self.stages, _ = filled.shape
+        self._records = tasks(world_size * self.stages).reshape(world_size, -1)
+        self._records["mark"][:, last_read] = 1
         self._last_read = last_read
-        self._last = stages - 1
-        self._columns = records.view(np.float64).reshape(world_size, stages, -1)[
-            ..., :count
-        ]
-        self._group = records["group"]
-        self._after, self._after_seq = records["after"], records["after_seq"]
-        self._batches = [
-            TransferBatch(*rank_arrays, *edges)
-            for rank_arrays in zip(records, routes, strict=True)
-        ]
+        self._edges = edges
         self._routes = routes
 
     def work_on(self, link: int) -> Floats:
@@ -293,45 +283,36 @@ class ReadChains:
         crosses = (self._routes == link).any(axis=2)
         return np.asarray((self.filled[..., 0] * crosses[:, None, :]).sum(axis=(0, 2)))
 
-    def batch(
-        self,
-        rank: int,
-        iteration: int,
-        group: int,
-        previous: tuple[int, int] = (NONE, 0),
-    ) -> TransferBatch:
-        """Return the transfers that load a batch of a rank, valid until the next call
-        for this rank, which overwrites their arrays.
+    def batch(self, iteration: int, groups: Ints32, queues: Ints32) -> TransferBatch:
+        """Return the transfers that load a batch of every rank: the `stages` of a rank
+        one after the other, and the edges of each rank by stage.
 
         Args:
-            rank: rank, from 0.
-            iteration: batch of the rank, from 0.
-            group: group that counts the last read (marked) and the copy.
-            previous: last transfer of the worker's previous batch
-                (`FluidNetwork.last_transfer`), for which `first_stages` wait.
+            iteration: batch of each rank, from 0.
+            groups: (M,) group that counts the last read (marked) and the copy of a rank.
+            queues: (M,) queue of the worker whose turn it is: `first_stages` wait for
+                its previous batch.
 
         Raises:
             AttributeError: `end` was called.
         """
-        self._columns[rank] = self.filled[rank, iteration]
-        self._group[rank, self._last_read] = self._group[rank, self._last] = group
-        for stage in self.first_stages:
-            self._after[rank, stage], self._after_seq[rank, stage] = previous
-        return self._batches[rank]
+        records = self._records.copy()
+        columns = records.view(np.float64).reshape(*records.shape, -1)
+        columns[..., : len(FILLED)] = self.filled[:, iteration]
+        records["group"][:, [self._last_read, -1]] = groups[:, None]
+        records["after"][:, self.first_stages] = queues[:, None]
+        records["last_of"][:, -1] = queues
+        hops = self._routes.shape[-1]
+        return TransferBatch(
+            records.ravel(), self._routes.reshape(-1, hops), *self._edges
+        )
 
     def end(self) -> None:
         """Release the arrays of the transfers when all batches are loaded.
 
         `sums` and `iterations` stay; `batch` and `work_on` cannot be called any more.
         """
-        del (
-            self.filled,
-            self._columns,
-            self._group,
-            self._after,
-            self._after_seq,
-            self._batches,
-        )
+        del self.filled
 
 
 def read_chains(

@@ -1,1 +1,1 @@
-"""The SimPy processes; the only room that imports simpy."""
+"""Epochs, jobs, faults and ranks on the clock; the only room that imports simpy."""

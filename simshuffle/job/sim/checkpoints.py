@@ -14,7 +14,7 @@ from simshuffle.job.lowering.checkpoints import CheckpointTransfers
 from simshuffle.job.plan.checkpoint_bounds import checkpoint_of
 from simshuffle.job.plan.resources import Resources
 from simshuffle.job.scenario.scenario import Scenario
-from simshuffle.job.sim.clock import Barrier, NetworkClock, Steps, let_go
+from simshuffle.job.sim.clock import NetworkClock, Steps
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Checkpoints:
         self._world_size = resources.world_size
         # of every rank the group of transfers under way in the background
         self._background_group = [NONE] * self._world_size
-        self._together = Barrier(self._env, self._world_size, self._all_written)
+        self._all_written = self._env.event()  # of the save under way
         self._waiting: set[int] = set()  # ranks that have written and wait for others
         self._save = 0  # the number of the save under way
         # epoch and iteration that `due` was last asked about, and whether a save follows
@@ -99,6 +99,12 @@ class Checkpoints:
             for rank, ended in enumerate(is_written)
         )
         return iterations if saved_epoch == epoch else -1
+
+    def may_be_due(self, epoch: int, iteration: int) -> bool:
+        """Return whether a save may follow ``iteration``, from 0, as far as is known
+        before any rank asks.
+        """
+        return self._record.period is not None or self._is_due(epoch, iteration)
 
     def due(self, epoch: int, iteration: int) -> bool:
         """Return whether a save follows ``iteration``, from 0; note it as the one that
@@ -148,7 +154,13 @@ class Checkpoints:
             if not self._waiting:
                 self._watch()
             self._waiting.add(rank)
-            yield self._together.arrive()
+            all_written = self._all_written
+            if len(self._waiting) == self._world_size:
+                self._waiting.clear()
+                self._save += 1  # the watchdog of this save has no effect any more
+                self._all_written = self._env.event()
+                all_written.succeed()
+            yield all_written
         self._resumed_at = self._env.now
         if (batch := self._transfers.background_transfers(rank)) is None:
             self._written[rank] = saved_state
@@ -157,15 +169,6 @@ class Checkpoints:
                 clock.post_group(batch),
                 saved_state,
             )
-
-    def _all_written(self, event: simpy.Event) -> None:
-        """End a synchronous save that all ranks have written, and let the ranks go on.
-
-        The watchdog of this save has no effect any more.
-        """
-        self._waiting.clear()
-        self._save += 1
-        let_go(event)
 
     def _watch(self) -> None:
         """Start the watchdog when the first rank begins to wait for the others.

@@ -1,14 +1,11 @@
-"""A network under SimPy: transfers whose ends are events, which runs ahead; and
-barriers.
-"""
+"""A network under SimPy: transfers whose ends are events, which runs ahead."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
+from functools import partial
 from math import inf
-from types import MethodType
 from typing import TYPE_CHECKING, Any
-from weakref import WeakMethod
 
 import simpy
 
@@ -47,7 +44,7 @@ class NetworkClock:
 
     Attributes:
         detour: maps each posted batch to one that avoids failed cables; None if batches
-            are posted as they are.
+            are posted as they are. After a change call `renew`.
     """
 
     def __init__(self, env: simpy.Environment, network: FluidNetwork) -> None:
@@ -59,6 +56,8 @@ class NetworkClock:
         self._armed: simpy.Event | None = None
         self._armed_for = inf
         self._waiting: dict[int, Completion] = {}
+        # what makes parked transfers, by index, and the number of their items
+        self._parked: dict[int, tuple[Callable[[], TransferBatch], int]] = {}
         # what leads transfers round failed cables, if there are any
         self.detour: Callable[[TransferBatch], TransferBatch] | None = None
 
@@ -104,20 +103,85 @@ class NetworkClock:
         Raises:
             AssertionError: the group is complete already.
         """
-        complete = self.completion(group)
-        assert complete is not None, "a new group is not complete"  # noqa: S101 - see above
 
         def finish(event: simpy.Event) -> None:
+            """Close the group, and pass the event on."""
             self.close(group)
             callback(event)
 
-        complete.callbacks.append(finish)
+        self._first_completion(group).callbacks.append(finish)
+
+    def _first_completion(self, group: int) -> simpy.Event:
+        """Return the event of the completion of a group that is not complete."""
+        complete = self.completion(group)
+        assert complete is not None, "a new group is not complete"  # noqa: S101 - its callers say so
+        return complete
 
     def post(self, batch: TransferBatch) -> None:
         """Post transfers now, led round failed cables where `detour` is set."""
-        if self.detour is not None:
-            batch = self.detour(batch)
-        self._expect(self.network.post(self.env.now, batch))
+        self._expect(self.network.post(self._settled_now(), self._lead_round(batch)))
+
+    def count_down(self, groups: Ints32) -> None:
+        """Count each of ``groups`` down once now, in their order."""
+        now = self._settled_now()
+        upcoming, completed_groups = self.network.count_down(groups, now)
+        self._expect(upcoming)
+        for group in completed_groups:
+            self._waiting.pop(group).succeed()
+
+    def gather(self, groups: Ints32) -> simpy.Event:
+        """Return the event that all ``groups`` are complete, of which none is yet."""
+        group = self.open(len(groups))
+        self.network.set_parents(groups, group)
+        self.call_when_complete(group, lambda _: None)
+        return self._waiting[group]
+
+    def watch(self, groups: Ints32, callback: Callable[[int], None]) -> None:
+        """Have ``callback`` called with the index of each group when it is complete,
+        which none is yet.
+        """
+
+        def call(index: int, _: simpy.Event) -> None:
+            """Pass the index on."""
+            callback(index)
+
+        for index, group in enumerate(groups.tolist()):
+            self._first_completion(group).callbacks.append(partial(call, index))
+
+    def release(self, groups: Ints32, arrived: Ints32) -> None:
+        """Count ``groups`` down once, sorted by the time at which ``arrived[i]`` of
+        group i was complete.
+        """
+        self.count_down(groups[self.network.order(arrived)])
+
+    def park(self, groups: Ints32, make: Callable[[], TransferBatch]) -> int:
+        """Have the network post transfers when groups are complete; return the number
+        of the parked transfers, for `unpark`.
+
+        Args:
+            groups: (n,) open groups, each of which posts the item of its index.
+            make: returns n items, as of `FluidNetwork.park`; it is called again when
+                faults change what transfers are like.
+        """
+        batch = self._lead_round(make())
+        index = self.network.park(batch, len(groups))
+        self._parked[index] = make, len(groups)
+        self.network.set_sequels(groups, index)
+        return index
+
+    def unpark(self, index: int) -> None:
+        """Forget parked transfers, which all their groups have posted."""
+        del self._parked[index]
+        self.network.unpark(index)
+
+    def renew(self) -> None:
+        """Make the parked transfers again, for groups that complete from now on."""
+        for index, (make, item_count) in self._parked.items():
+            self.network.park(self._lead_round(make()), item_count, index)
+
+    def _lead_round(self, batch: TransferBatch) -> TransferBatch:
+        """Return a batch led round failed cables, where `detour` is set."""
+        return batch if self.detour is None else self.detour(batch)
 
     def post_group(self, batch: TransferBatch) -> int:
         """Post transfers in a group of their own; return the group."""
@@ -130,7 +194,7 @@ class NetworkClock:
 
         Values must be finite and greater than 0; this is not checked.
         """
-        self._expect(self.network.set_capacity(links, values, self.env.now))
+        self._expect(self.network.set_capacity(links, values, self._settled_now()))
 
     def reroute(self, slots: Ints32, routes: Ints32) -> None:
         """Give transfers under way other routes from now on.
@@ -139,7 +203,11 @@ class NetworkClock:
             slots: (n,) slots of transfers that have not ended.
             routes: (n, width or fewer) links of the new routes, padded with -1.
         """
-        self._expect(self.network.reroute(slots, routes, self.env.now))
+        self._expect(self.network.reroute(slots, routes, self._settled_now()))
+
+    def _settled_now(self) -> float:
+        """Return the time (s) at which the network is about to be changed."""
+        return float(self.env.now)
 
     def _expect(self, upcoming: float) -> None:
         """Note that the network's next event is due at ``upcoming`` (s)."""
@@ -207,60 +275,3 @@ class NetworkClock:
             return
         for group in groups:
             self._waiting.pop(group).succeed()
-
-
-class Barrier:
-    """A barrier at which all ``size`` ranks arrive, meeting after meeting.
-
-    When the last rank arrives, ``action`` is called with the event that lets the ranks
-    go on; the action must have it triggered. A bound method is held weakly: its object
-    must outlive the barrier.
-
-    Attributes:
-        complete_at: s at which the last rank arrived at the latest complete meeting; 0
-            before the first.
-    """
-
-    def __init__(
-        self, env: simpy.Environment, size: int, action: Callable[[simpy.Event], None]
-    ) -> None:
-        self._env = env
-        self._size = size
-        # what owns a barrier hands in a method: with a reference back, neither would go before
-        # Python next searches for cycles, and an epoch would stay while the next one runs
-        self._action = (
-            WeakMethod(action) if isinstance(action, MethodType) else lambda: action
-        )
-        self._event = env.event()
-        self._missing = size
-        self.complete_at = 0.0
-
-    def arrive(self) -> simpy.Event:
-        """Arrive; return the event that lets the rank go on.
-
-        The last rank notes the time, readies the next meeting and calls the action.
-        """
-        event = self._event
-        self._missing -= 1
-        if self._missing == 0:
-            self.complete_at = self._env.now
-            self._missing = self._size
-            self._event = self._env.event()
-            action = self._action()
-            assert action is not None, "what owns a barrier outlives it"  # noqa: S101 - see above
-            action(event)
-        return event
-
-
-def let_go(event: simpy.Event) -> None:
-    """Trigger ``event`` now, with the value None."""
-    event.succeed()
-
-
-def succeed_after(env: simpy.Environment, delay: float, event: simpy.Event) -> None:
-    """Trigger ``event`` in ``delay`` s (at least 0) from now; return at once."""
-
-    def succeed(_: simpy.Event) -> None:
-        event.succeed()
-
-    env.timeout(delay).callbacks.append(succeed)

@@ -1,11 +1,10 @@
-"""The training loops: one SimPy process for every rank, which also keeps its loader
-going.
+"""An epoch of training by all ranks, which go through it inside the network: here it is
+laid out iteration by iteration, and all ranks meet.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,50 +14,14 @@ from simshuffle.job.lowering.collectives import gather_seconds
 from simshuffle.job.plan.epochs import EpochPlan
 from simshuffle.job.plan.thinning import Thinning
 from simshuffle.job.sim.checkpoints import Checkpoints, Killed
-from simshuffle.job.sim.clock import Barrier, Steps, let_go, succeed_after
-from simshuffle.job.sim.exchange import Exchange, plan_exchange
+from simshuffle.job.sim.clock import Steps
+from simshuffle.job.sim.exchange import plan_exchange
+from simshuffle.job.sim.iteration import Iteration, Receipt
+from simshuffle.job.sim.measuring import plan_inference_pass
 from simshuffle.job.sim.recorder import FINAL, MEASURING, SAVING, PhaseEnds, PhaseLog
-from simshuffle.job.sim.served import OmittedBatches
 from simshuffle.job.sim.simulation import Loaders, Simulation
 from simshuffle.report.timeline import hidden_rows, phase_rows
-from simshuffle.spec.arrays import Floats
-
-
-@dataclass(frozen=True)
-class Measuring:
-    """The inference pass that measures importance."""
-
-    loaders: Loaders
-    # (M lists of batches) s that the GPU of a rank computes on each batch, without faults
-    seconds: list[list[float]]
-    omitted_batches: OmittedBatches
-
-
-def _plan_measuring(
-    simulation: Simulation, plan: EpochPlan, thinning: Thinning
-) -> Measuring | None:
-    """Return the inference pass of an epoch; None if importance is not measured."""
-    reads = plan.inference
-    workload = simulation.scenario.workload
-    resources = simulation.resources
-    if reads is None:
-        return None
-    jitter = simulation.compute_jitter("inference_compute_jitter", plan.epoch, reads)
-    hosts_decode_alike = workload.jitter.host_decode == 0
-    groups = (
-        np.zeros(resources.world_size, np.int64)
-        if hosts_decode_alike
-        else resources.host_of
-    )
-    env = simulation.clock.env
-    at_once = workload.loader.at_once
-    return Measuring(
-        simulation.loaders(reads, "inference_read", plan.epoch),
-        (
-            simulation.scenario.step_times.inference_of(reads.samples) * jitter
-        ).T.tolist(),
-        OmittedBatches(env, thinning.left_out, len(jitter), groups, at_once),
-    )
+from simshuffle.spec.arrays import Floats, Ints32
 
 
 class Epoch:
@@ -95,29 +58,25 @@ class Epoch:
         thinning: Thinning,
     ) -> None:
         scenario = simulation.scenario
-        clock = simulation.clock
         resources = simulation.resources
-        self._clock = clock
-        self._env = clock.env
-        self._plan = plan
-        self._progress = progress
         workload = scenario.workload
         world_size = scenario.world_size
+        self._simulation = simulation
+        self._clock = simulation.clock
+        self._env = simulation.clock.env
+        self._plan = plan
+        self._progress = progress
         self._world_size = world_size
-        self._first_rank = resources.first_rank
         self._gradient_size = workload.model.gradient_size if world_size > 1 else 0.0
         self.loaders = loaders
-        self.measuring = _plan_measuring(simulation, plan, thinning)
+        self.measuring = plan_inference_pass(simulation, plan, thinning)
         self._gather_seconds = gather_seconds(
             workload.exchange.gathered(workload.dataset.num_samples / world_size),
             resources,
         )
-        self._gathering = Barrier(self._env, world_size, self._gather)
         self.exchange = plan_exchange(simulation, plan, nbytes, thinning)
         jitter = simulation.compute_jitter("compute_jitter", plan.epoch, plan.training)
-        self._slower = simulation.slower
         self._gradients = simulation.gradient_sum(plan.training.samples, jitter)
-        self._finish = Barrier(self._env, world_size, let_go)
         self._reported_iterations = 0
         self.planned = self.iterations_done = plan.iterations
         self._log = PhaseLog(MEASURING, world_size)
@@ -127,9 +86,6 @@ class Epoch:
             **(SAVING if self._checkpoints is not None else {}),
         }
         self._iterations = PhaseLog(parts, world_size)
-        self._current = [
-            PhaseEnds(0.0)
-        ] * world_size  # of the iteration in which each rank is
         self.killed: Killed | None = None
         self._final = PhaseLog(FINAL, world_size)
         # of every exchange: when the rank was free again, when it began to wait for the messages,
@@ -137,29 +93,32 @@ class Epoch:
         self._free_at, self._awaited_from, self._delivered_at = np.zeros(
             (3, plan.iterations, world_size)
         )
+        # laid out and not noted, in order; the last one of all is what follows the iterations
+        self._open: list[Iteration] = []
+        self._logged: Iteration | None = None  # the last one, whose groups are open
+        self._began_at = 0.0  # s
+        self._finished: simpy.Event  # all ranks have come to the end
 
     def run(self) -> Steps:
-        """Run the epoch as a process: start all ranks, and end when the last one does.
+        """Run the epoch as a process, which ends when the last rank does.
 
         A watchdog that kills the job ends it too: ``killed`` is then set, and the
         interrupted iteration of each rank is logged. The reads of ``loaders`` are freed
         at the end, not their sums.
         """
-        ranks = range(self._world_size)
-        all_ranks_ended = self._env.all_of(
-            [self._env.process(self._rank(rank)) for rank in ranks]
-        )
+        training = self._env.process(self._train())
         if self._checkpoints is None:
-            yield all_ranks_ended
+            yield training
         else:
-            yield all_ranks_ended | self._checkpoints.kill
+            yield training | self._checkpoints.kill
             self.killed = self._checkpoints.killed
             if self.killed is not None:
                 self.iterations_done = self.killed.iteration - self._checkpoints.first
-                for rank in ranks:  # none has come through this save
-                    self._iterations.add_interrupted(
-                        rank, self._current[rank], self._env.now
-                    )
+                for iteration in self._open[
+                    : self.iterations_done - len(self._iterations)
+                ]:
+                    is_last = iteration.number == self.iterations_done - 1
+                    self._note(iteration, self._env.now if is_last else None)
         self.loaders.chains.end()  # the tables need their room
 
     def rows(self) -> list[dict[str, Any]]:
@@ -207,10 +166,17 @@ class Epoch:
         Phases after the last iteration are dropped, too; and importance, unless all
         ranks have it.
         """
-        self.iterations_done = self._iterations.complete
-        self._log.keep(self._log.complete)
-        self._iterations.keep(self.iterations_done)
-        self._final.keep(0)
+        for iteration in self._open:
+            if iteration.number == self.planned:
+                break
+            if not self._clock.network.are_complete(iteration.ended).all():
+                if self._clock.network.are_complete(iteration.released).all():
+                    self._gradients.note(iteration)  # what was hidden in it
+                break
+            self._note(iteration)
+        self.iterations_done = len(self._iterations)
+        if not self.iterations_done and self._open:
+            self._log_importance(self._open[0].begun)
 
     @property
     def saved(self) -> int:
@@ -234,151 +200,222 @@ class Epoch:
         """
         return 0.0 if self.measuring is None else self.measuring.omitted_batches.spread
 
-    # ------------------------------------------------------------------------------------- one rank
+    # ----------------------------------------------------------------------------- what ranks do
 
-    def _rank(self, rank: int) -> Steps:
-        """Run the training loop of a rank, from measuring importance to the last
+    def _train(self) -> Steps:
+        """Bring all ranks through the epoch, from measuring importance to the last
         barrier.
         """
-        env = self._env
-        exchange = self.exchange
-        loaders = self.loaders
-        yield from self._measure_importance(rank)
-        loaders.begin(rank)
-        pending = -1  # iteration whose messages have not been waited for
-        for iteration in range(self._plan.iterations):
-            times = self._current[rank] = PhaseEnds(begin=env.now)
-            read_at = yield from loaders.next_batch(rank)
-            times.loaded = env.now
-            times.read = min(max(read_at, times.begin), times.loaded)
-            yield from self._gradients.compute(rank, iteration, times)
-            times.stored = times.stored_by_all = env.now
-            if exchange is not None and pending >= 0:
-                yield from self._synchronise(exchange, rank, pending, times)
-                pending = -1
-            yield from self._gradients.reduce(iteration, times)
-            times.sent = times.free = env.now
-            if exchange is not None and exchange.sends(iteration):
-                yield from self._communicate(exchange, rank, iteration, times)
-                pending = iteration
-                if not exchange.schedule.overlap:
-                    yield from self._finish_exchange(exchange, rank, iteration, times)
-                    pending = -1
-            if self._checkpoints is not None:
-                yield from self._save(self._checkpoints, rank, iteration, times)
-            self._iterations.add(rank, times)
-            if rank == 0:
-                self._reported_iterations += 1
-                self._progress(self._reported_iterations)
-        yield from self._finish_rank(rank, pending)
+        begun = self._clock.network.open_groups(1, self._world_size)
+        self._began_at = self._env.now
+        self._work_before = self._work()
+        self.loaders.begin(begun)
+        self._lay_out(0, begun)
+        yield from self._measure_importance(begun)
+        for _ in range(self.planned):
+            yield from self._gradients.run(self._open[-1], self._lay_out_next)
+        yield self._finished
+        *iterations, final = self._open
+        final.times.removed = self._clock.network.ends(final.ended)
+        if self.exchange is not None:
+            final.times.removed = final.times.removed + self.exchange.remove
+        last = float(final.times.removed.max())
+        if last > self._env.now:
+            yield self._env.timeout(last - self._env.now)
+        for iteration in iterations:
+            self._note(iteration)
+        self._note_final(final)
 
-    def _save(
-        self, checkpoints: Checkpoints, rank: int, iteration: int, times: PhaseEnds
-    ) -> Steps:
-        """Write a checkpoint if one is due, until the training loop of the rank may go
-        on; note that time, or now, in ``times.saved``.
-        """
-        if checkpoints.due(self._plan.epoch, iteration):
-            yield from checkpoints.save(rank)
-        times.saved = self._env.now
-
-    def _measure_importance(self, rank: int) -> Steps:
+    def _measure_importance(self, begun: Ints32) -> Steps:
         """Run the inference pass if importance is measured, and gather what pairing
-        needs; log the phase of importance, which may take no time.
+        needs; count ``begun`` down when a rank is through.
         """
-        env = self._env
-        measuring = self.measuring
-        times = PhaseEnds(begin=env.now)
-        if measuring is not None:
-            loaders = measuring.loaders
-            loaders.begin(rank)
-            for batch, seconds in enumerate(measuring.seconds[rank]):
-                yield from loaders.next_batch(rank)
-                yield env.timeout(
-                    seconds if self._slower is None else seconds * self._slower[rank]
-                )
-                measuring.omitted_batches.note(rank, batch)
-            omitted_passed = measuring.omitted_batches.passes(rank)
-            if omitted_passed is not None:
-                yield omitted_passed
+        clock = self._clock
+        measured = begun
         if self._gather_seconds is not None:
-            yield self._gathering.arrive()
-        times.measured = env.now
-        self._log.add(rank, times)
-
-    def _gather(self, event: simpy.Event) -> None:
-        """Trigger ``event``, on which the ranks wait, when importance is gathered."""
-        succeed_after(self._env, self._gather_seconds or 0.0, event)
-
-    def _communicate(
-        self, exchange: Exchange, rank: int, iteration: int, times: PhaseEnds
-    ) -> Steps:
-        """Send after ``iteration`` (from 0): do the host work and the barriers.
-
-        Sets ``times.sent`` and ``times.free``. The work is booked before the waiting,
-        whatever their order was. Messages may still be under way at the end.
-        """
-        begin = self._env.now
-        account = self._first_rank + rank
-        account_before = float(self._clock.network.accounts[account])
-        yield from self._clock.wait_for(exchange.start(rank, iteration))
-        work_seconds = float(self._clock.network.accounts[account]) - account_before
-        times.free = self._free_at[iteration, rank] = self._env.now
-        times.sent = min(begin + work_seconds, times.free)
-
-    def _synchronise(
-        self, exchange: Exchange, rank: int, iteration: int, times: PhaseEnds
-    ) -> Steps:
-        """Wait for the messages of the rank, store the received samples, then meet the
-        other ranks if scheduled.
-
-        The messages are those sent or received after ``iteration`` (from 0). Sets
-        ``times.stored``, which counts the wait as work, and ``times.stored_by_all``.
-        """
-        self._awaited_from[iteration, rank] = self._env.now
-        # a rank that neither sends nor receives has nothing in flight
-        delivered = self._free_at[iteration, rank]
-        group = exchange.delivered[rank]
-        if group >= 0:
-            _, delivered = yield from self._clock.wait_for(group)
-        self._delivered_at[iteration, rank] = delivered
-        stored, closed = exchange.store(rank, iteration)
-        if closed is not None:
-            yield closed
-            _, written_at = self._clock.close(stored)
+            measured = clock.network.open_groups(1, self._world_size)
+            gathering = clock.gather(measured)
+        if self.measuring is None:
+            clock.count_down(measured)
         else:
-            _, written_at = yield from self._clock.wait_for(stored)
-        times.stored_by_all = self._env.now
-        times.stored = min(written_at, times.stored_by_all)
+            self.measuring.run(self._simulation, measured)
+        if self._gather_seconds is not None:
+            yield gathering
+            yield self._env.timeout(self._gather_seconds)
+            clock.release(begun, measured)
+            clock.network.close_groups(measured)
 
-    def _finish_exchange(
-        self, exchange: Exchange, rank: int, iteration: int, times: PhaseEnds
-    ) -> Steps:
-        """Synchronise at once, where nothing overlaps.
+    def _lay_out(self, number: int, begun: Ints32) -> None:
+        """Lay out an iteration (from 0), or what follows the last one, for ranks that
+        begin it when groups ``begun`` are complete.
+        """
+        if number == self.planned:
+            self._lay_out_final(begun)
+            return
+        network = self._clock.network
+        iteration = Iteration(self._clock, number, begun, self.loaders.taken[number])
+        network.set_parents(begun, iteration.taken)
+        iteration.arrived = self._receive(iteration, iteration.computed)
+        seconds = self._gradients.lay_out(iteration)
+        self.loaders.take(number, iteration.computed, seconds)
+        self._open.append(iteration)
+
+    def _receive(self, iteration: Iteration, ready: Ints32) -> Ints32:
+        """Have ranks that are ``ready`` synchronise the exchange before an iteration,
+        if it is still under way; return the groups that are complete then.
+        """
+        exchange = self.exchange
+        previous = iteration.number - 1
+        if exchange is None or not (
+            exchange.schedule.overlap and exchange.sends(previous)
+        ):
+            return ready
+        iteration.receipt = exchange.receive(previous, iteration, ready)
+        return iteration.receipt.stored
+
+    def _lay_out_next(self) -> None:
+        """Lay out what ranks do when they are released, and the next iteration."""
+        iteration = self._open[-1]
+        number = iteration.number
+        exchange = self.exchange
+        iteration.ended = iteration.released
+        if exchange is not None and exchange.sends(number):
+            iteration.ended = iteration.worked = exchange.send(iteration)
+            if not exchange.schedule.overlap:
+                receipt = exchange.receive(number, iteration, iteration.worked)
+                iteration.own_receipt = receipt
+                iteration.ended = receipt.stored
+        checkpoints = self._checkpoints
+        if checkpoints is not None and checkpoints.may_be_due(self._plan.epoch, number):
+            self._lay_out_save(checkpoints, iteration)
+        self._clock.watch(iteration.ended[:1], self._report)
+        if len(self._open) > 1:
+            self._note(self._open.pop(0))
+        self._lay_out(number + 1, iteration.ended)
+
+    def _report(self, _: int) -> None:
+        """Report that the first rank has ended one more iteration."""
+        self._reported_iterations += 1
+        self._progress(self._reported_iterations)
+
+    def _lay_out_save(self, checkpoints: Checkpoints, iteration: Iteration) -> None:
+        """Have each rank end an iteration only when its save lets it go on, if one is
+        due.
+        """
+        clock = self._clock
+        saved = iteration.open()
+
+        def save(rank: int) -> Steps:
+            yield from checkpoints.save(rank)
+            clock.count_down(saved[rank : rank + 1])
+
+        def begin(rank: int) -> None:
+            if checkpoints.due(self._plan.epoch, iteration.number):
+                self._env.process(save(rank))
+            else:
+                clock.count_down(saved[rank : rank + 1])
+
+        clock.watch(iteration.ended, begin)
+        iteration.ended = saved
+
+    def _lay_out_final(self, begun: Ints32) -> None:
+        """Lay out the end of ranks after the last iteration: take the messages; they
+        then remove the sent samples, and meet.
+        """
+        final = Iteration(self._clock, self.planned, begun, begun)
+        final.ended = self._receive(final, begun)
+        self._finished = self._clock.gather(final.ended)
+        self._open.append(final)
+
+    # ------------------------------------------------------------------------------ when it ended
+
+    def _work(self) -> Floats:
+        """Return (M,) s of host work that every rank has done so far."""
+        first_rank = self._simulation.resources.first_rank
+        accounts = self._clock.network.accounts
+        return accounts[first_rank : first_rank + self._world_size].copy()
+
+    def _note(self, iteration: Iteration, interrupted_at: float | None = None) -> None:
+        """Log an iteration that all ranks have ended, or in which the job ended (s)."""
+        clock = self._clock
+        times = iteration.times
+        times.begin = clock.network.ends(iteration.begun)
+        if iteration.number == 0:
+            self._log_importance(iteration.begun)
+        times.loaded = clock.network.ends(iteration.taken)
+        read_at = clock.network.marks(iteration.taken)
+        times.read = np.clip(read_at, times.begin, times.loaded)
+        self._gradients.note(iteration)
+        times.stored = times.stored_by_all = clock.network.ends(iteration.computed)
+        if iteration.receipt is not None:
+            self._note_receipt(iteration.number - 1, iteration.receipt, times)
+        times.sent = times.free = released = clock.network.ends(iteration.released)
+        if iteration.worked is not None:
+            times.free = self._free_at[iteration.number] = clock.network.ends(
+                iteration.worked
+            )
+            work = self._work()
+            times.sent = np.minimum(released + (work - self._work_before), times.free)
+            self._work_before = work
+        if iteration.own_receipt is not None:
+            self._note_own_receipt(iteration, iteration.own_receipt)
+        times.saved = clock.network.ends(iteration.ended)
+        self._iterations.add(times, interrupted_at)
+        self.loaders.close()
+        self._close_logged()
+        self._logged = iteration
+
+    def _note_receipt(
+        self, sent_after: int, receipt: Receipt, times: PhaseEnds
+    ) -> None:
+        """Note in ``times`` when a receipt ended, and how long its messages took."""
+        clock = self._clock
+        receipt.note(clock, times)
+        self._awaited_from[sent_after] = clock.network.ends(receipt.awaited)
+        self._delivered_at[sent_after] = receipt.delivered_at(
+            clock, self._free_at[sent_after]
+        )
+
+    def _note_own_receipt(self, iteration: Iteration, receipt: Receipt) -> None:
+        """Note the receipt of samples where nothing overlaps.
 
         Sending and storing become one part up to ``times.sent``, and all waiting the
         part up to ``times.free``.
         """
+        times = iteration.times
         storing = PhaseEnds(begin=times.free)
-        yield from self._synchronise(exchange, rank, iteration, storing)
+        self._note_receipt(iteration.number, receipt, storing)
         worked = times.sent - times.updated + storing.stored - storing.begin
         times.free = storing.stored_by_all
-        times.sent = min(times.updated + worked, times.free)
+        times.sent = np.minimum(times.updated + worked, times.free)
 
-    def _finish_rank(self, rank: int, pending: int) -> Steps:
-        """End a rank after its last iteration: take its messages, remove the sent
-        samples, meet the others; log these times.
-
-        ``pending`` is the iteration whose messages have not been waited for; -1 if
-        there is none.
+    def _log_importance(self, begun: Ints32) -> None:
+        """Log the phase of importance, which may take no time, if all ranks are through
+        it.
         """
-        times = PhaseEnds(begin=self._env.now)
-        times.stored = times.stored_by_all = times.begin
-        if self.exchange is not None:
-            if pending >= 0:
-                yield from self._synchronise(self.exchange, rank, pending, times)
-            yield self._env.timeout(float(self.exchange.remove[rank]))
-        times.removed = self._env.now
-        yield self._finish.arrive()
+        if self._clock.network.are_complete(begun).all():
+            measured = self._clock.network.ends(begun)
+            self._log.add(PhaseEnds(begin=self._began_at, measured=measured))
+            if self.measuring is not None:
+                self.measuring.close()
+
+    def _note_final(self, final: Iteration) -> None:
+        """Log what followed the last iteration, now that all ranks are through."""
+        clock = self._clock
+        times = final.times
+        times.begin = times.stored = times.stored_by_all = clock.network.ends(
+            final.begun
+        )
+        if not self.planned:
+            self._log_importance(final.begun)
+        if final.receipt is not None:
+            self._note_receipt(self.planned - 1, final.receipt, times)
         times.finished = self._env.now
-        self._final.add(rank, times)
+        self._final.add(times)
+        self._close_logged()
+        final.close()
+
+    def _close_logged(self) -> None:
+        """Give back the groups of the iteration noted last."""
+        if self._logged is not None:
+            self._logged.close()

@@ -129,6 +129,7 @@ class ActiveFaults:
             self._set_rates(sorted(links))
             if routes:
                 self._reroute()
+            self._clock.renew()
 
     def _handle(self, kind: int, struck: TimedFault) -> bool:
         """Begin or end a fault, or note new routes; return whether routes change.

@@ -16,11 +16,12 @@ import numpy as np
 import simpy
 
 from simshuffle.fabric.allreduce import Ddp, Horovod
-from simshuffle.fabric.network.batch import TransferBatch
+from simshuffle.fabric.network.batch import TransferBatch, delays
 from simshuffle.job.lowering.collectives import Allreduces
-from simshuffle.job.sim.clock import Barrier, NetworkClock, Steps, succeed_after
-from simshuffle.job.sim.recorder import ITERATION, PhaseEnds
-from simshuffle.spec.arrays import Floats
+from simshuffle.job.sim.clock import NetworkClock, Steps
+from simshuffle.job.sim.iteration import Iteration
+from simshuffle.job.sim.recorder import ITERATION
+from simshuffle.spec.arrays import Floats, Ints32
 
 
 class Posting:
@@ -31,15 +32,14 @@ class Posting:
         self._clock = clock
         self._allreduces = allreduces
 
-    def start(
-        self, nbytes: float, callback: Callable[[simpy.Event | None], None]
-    ) -> None:
-        """Post an allreduce of ``nbytes`` bytes.
+    def allreduce(self, nbytes: float) -> TransferBatch | None:
+        """Return an allreduce of ``nbytes`` bytes; None if there is only one rank."""
+        return self._allreduces.batch(nbytes)
 
-        ``callback`` is called when its last flow has ended, or now, with None, if there
-        is only one rank.
-        """
-        self.post(self._allreduces.batch(nbytes), callback)
+    def run(self, batch: TransferBatch | None) -> Steps:
+        """Post transfers, None for none, and wait until the last one has ended."""
+        if batch is not None:
+            yield from self._clock.wait_for(self._clock.post_group(batch))
 
     def post(
         self,
@@ -73,33 +73,68 @@ class GradientSum(ABC):
         self.hidden: list[tuple[int, float, float]] = []
 
     @abstractmethod
-    def compute(self, rank: int, iteration: int, times: PhaseEnds) -> Steps:
-        """Run the forward and backward pass of a rank."""
+    def lay_out(self, iteration: Iteration) -> Callable[[], Floats] | None:
+        """Prepare how ranks that have taken a batch get to be released.
+
+        Returns what makes (M,) s that each rank computes by itself from then on; None
+        if ``computed`` is counted down otherwise.
+        """
 
     @abstractmethod
-    def reduce(self, iteration: int, times: PhaseEnds) -> Steps:
-        """Wait until the gradients are summed and the weights are updated."""
+    def run(self, iteration: Iteration, lay_out_next: Callable[[], None]) -> Steps:
+        """Bring all ranks through an iteration, and release them.
+
+        Calls ``lay_out_next`` just before the first rank may end the iteration.
+        """
+
+    @abstractmethod
+    def note(self, iteration: Iteration) -> None:
+        """Note in the times of an iteration when the parts of `parts` ended that depend
+        on the schedule; ``begin`` and ``loaded`` are known.
+        """
 
 
-@dataclass(frozen=True)
 class GradientPasses:
-    """The seconds that every rank computes by itself."""
+    """The seconds that every rank computes by itself.
 
-    forward: list[list[float]]  # s of each batch, by rank
-    backward: list[list[float]]  # s of each batch, by rank
-    update: float  # s of an update of the weights
-    # of every rank how many times as long it computes what it begins now; None if none ever does
-    slower: list[float] | None = None
+    Args:
+        forward, backward: (iterations, M) s of each batch.
+        update: s of an update of the weights.
+        slower: (M,) how many times as long each rank computes what it begins now,
+            changed in place by faults; None if none ever does.
+    """
+
+    def __init__(
+        self,
+        forward: Floats,
+        backward: Floats,
+        update: float,
+        slower: list[float] | None = None,
+    ) -> None:
+        self.forward = forward
+        self.backward = backward
+        self.update = update
+        self._slower = slower
+
+    def seconds(self, iteration: Iteration, *passes: Floats) -> Floats:
+        """Return (M,) s of one or both passes together, for ranks that begin an
+        iteration from now on; note how many times as long ranks compute.
+        """
+        if self._slower is not None:
+            has_begun = iteration.clock.network.are_complete(iteration.taken)
+            iteration.factor = np.where(has_begun, iteration.factor, self._slower)
+        seconds = np.zeros(len(iteration.taken))
+        for seconds_of_pass in passes:
+            seconds += seconds_of_pass[iteration.number] * iteration.factor
+        return seconds
 
     def seconds_from_now(self, rank: int, iteration: int) -> tuple[float, float]:
         """Return the seconds of the forward and of the backward pass of a rank that
         begins them now.
         """
-        forward = self.forward[rank][iteration]
-        backward = self.backward[rank][iteration]
-        if self.slower is None:
-            return forward, backward
-        return forward * self.slower[rank], backward * self.slower[rank]
+        slower = 1.0 if self._slower is None else self._slower[rank]
+        forward = float(self.forward[iteration, rank])
+        return forward * slower, float(self.backward[iteration, rank]) * slower
 
 
 class SumAfterBackward(GradientSum):
@@ -114,33 +149,31 @@ class SumAfterBackward(GradientSum):
         super().__init__(posting)
         self._passes = passes
         self._nbytes = nbytes
-        self._barrier = Barrier(self._env, len(passes.forward), self._post)
-        self._reduced_at = 0.0
+        self._meeting: simpy.Event
 
-    def compute(self, rank: int, iteration: int, times: PhaseEnds) -> Steps:
-        """Run both passes of a rank, and note their ends in ``times`` (s)."""
-        forward, backward = self._passes.seconds_from_now(rank, iteration)
-        yield self._env.timeout(forward + backward)
-        times.slowed = times.computed = self._env.now
-        times.forwarded = min(times.loaded + forward, times.computed)
+    def lay_out(self, iteration: Iteration) -> Callable[[], Floats]:
+        """Have ranks meet, and return what makes the s of both passes."""
+        self._meeting = iteration.clock.gather(iteration.arrived)
+        passes = self._passes
+        return lambda: passes.seconds(iteration, passes.forward, passes.backward)
 
-    def reduce(self, iteration: int, times: PhaseEnds) -> Steps:
-        """Wait for the gradients of all ranks, their allreduce and the update of the
-        weights; note the ends of each in ``times`` (s).
-        """
-        yield self._barrier.arrive()
-        times.computed_by_all = self._barrier.complete_at
-        times.reduced = self._reduced_at
-        times.updated = self._env.now
+    def run(self, iteration: Iteration, lay_out_next: Callable[[], None]) -> Steps:
+        """Sum the gradients of all ranks when all have arrived, and update."""
+        yield self._meeting
+        iteration.times.computed_by_all = self._env.now
+        yield from self._posting.run(self._posting.allreduce(self._nbytes))
+        iteration.times.reduced = self._env.now
+        yield self._env.timeout(self._passes.update)
+        lay_out_next()
+        iteration.clock.release(iteration.released, iteration.arrived)
 
-    def _post(self, event: simpy.Event) -> None:
-        """Post the allreduce; ``event``, after the update, lets all ranks go on."""
-
-        def reduced(_: simpy.Event | None) -> None:
-            self._reduced_at = self._env.now
-            succeed_after(self._env, self._passes.update, event)
-
-        self._posting.start(self._nbytes, reduced)
+    def note(self, iteration: Iteration) -> None:
+        """Note the ends of both passes and of the update."""
+        times = iteration.times
+        times.slowed = times.computed = iteration.clock.network.ends(iteration.computed)
+        forward = self._passes.forward[iteration.number] * iteration.factor
+        times.forwarded = np.minimum(times.loaded + forward, times.computed)
+        times.updated = iteration.clock.network.ends(iteration.released)
 
 
 class WorkClock:
@@ -209,11 +242,13 @@ class Round:
     """The gradients of one iteration."""
 
     summed: simpy.Event  # triggered when all of them are summed
-    ranks_left: int  # ranks that have not updated their weights
+    summing: Ints32  # (M,) groups: a rank has arrived, and they are summed
+    # (4, M) s of every rank: its forward pass; how far the work clock was behind when it
+    # began; when it had computed; when it would have if no allreduce had slowed it down
+    times: Floats
     # of every rank that computes, the work at which its backward pass begins (s), and how long that
     # takes (s)
     begun: list[tuple[float, float]] = field(default_factory=list)
-    computed_at: float = 0.0  # when the last rank so far had computed them (s)
     # begin and end of every allreduce (s)
     spans: list[tuple[float, float]] = field(default_factory=list)
 
@@ -236,64 +271,74 @@ class SumDuringBackward(GradientSum):
         overlap: Ddp | Horovod,
     ) -> None:
         super().__init__(posting)
-        self._passes, self._ranks = passes, len(passes.forward)
-        self._overlap, self._parts = overlap, overlap.parts(layers)
+        self._passes = passes
+        self._ranks = passes.forward.shape[1]
+        self._overlap = overlap
+        self._parts = overlap.parts(layers)
         self._work = WorkClock(self._env, overlap.slowdown)
         self._rounds: dict[int, Round] = {}
         self._waiting: deque[tuple[float, Round, bool]] = deque()
         self._running = False
 
-    def _round(self, iteration: int) -> Round:
-        """Return the round of an iteration, made when its first rank asks."""
-        if iteration not in self._rounds:
-            self._rounds[iteration] = Round(self._env.event(), self._ranks)
-        return self._rounds[iteration]
-
-    def compute(self, rank: int, iteration: int, times: PhaseEnds) -> Steps:
-        """Run the forward and backward pass of a rank, with the overlap's hooks in the
-        backward pass; note their ends in ``times`` (s).
-
-        ``times.slowed`` is when they end, and ``times.computed`` when they would have
-        ended if no allreduce had slowed them down.
+    def lay_out(self, iteration: Iteration) -> None:
+        """Have each rank compute when it has its batch, and update when all gradients
+        are summed.
         """
-        env = self._env
-        clock = self._work
-        gradients = self._round(iteration)
-        forward, backward = self._passes.seconds_from_now(rank, iteration)
-        backward += self._overlap.hooks
-        begin = clock.work
-        delay_before = env.now - begin
-        gradients.begun.append((begin + forward, backward))
-        if len(gradients.begun) == self._ranks:
-            env.process(self._post_parts(gradients))
-        yield clock.reach(begin + forward + backward)
-        times.slowed = gradients.computed_at = env.now
-        slowed = env.now - clock.work - delay_before
-        times.computed = env.now - slowed if slowed > 1e-12 else env.now
-        times.forwarded = min(times.loaded + forward, times.computed)
+        clock = iteration.clock
+        summing = iteration.open(2)
+        clock.network.set_parents(iteration.arrived, summing)
+        iteration.park(summing, lambda: delays(self._passes.update, iteration.released))
+        times = np.zeros((4, self._ranks))
+        gradients = Round(self._env.event(), summing, times)
+        self._rounds[iteration.number] = gradients
 
-    def reduce(self, iteration: int, times: PhaseEnds) -> Steps:
-        """Wait until all allreduces of the iteration have ended, and update the weights.
+        def begin(rank: int) -> None:
+            """Begin the passes of a rank, with the overlap's hooks in the backward."""
+            forward, backward = self._passes.seconds_from_now(rank, iteration.number)
+            backward += self._overlap.hooks
+            work = self._work.work
+            times[:2, rank] = forward, self._env.now - work
+            gradients.begun.append((work + forward, backward))
+            if len(gradients.begun) == self._ranks:
+                self._env.process(self._post_parts(gradients))
+            reached = self._work.reach(work + forward + backward)
+            reached.callbacks.append(lambda _: end(rank))
 
-        The ends of both are noted in ``times`` (s). The last rank adds the iteration's
-        allreduces to ``hidden``.
+        def end(rank: int) -> None:
+            """End the passes of a rank."""
+            now = self._env.now
+            slowed = now - self._work.work - times[1, rank]
+            times[2:, rank] = now, now - slowed if slowed > 1e-12 else now
+            clock.count_down(iteration.computed[rank : rank + 1])
+
+        clock.watch(iteration.taken, begin)
+
+    def run(self, iteration: Iteration, lay_out_next: Callable[[], None]) -> Steps:
+        """Release the ranks that have arrived when all allreduces have ended."""
+        gradients = self._rounds[iteration.number]
+        yield gradients.summed
+        lay_out_next()
+        iteration.clock.release(gradients.summing, iteration.arrived)
+
+    def note(self, iteration: Iteration) -> None:
+        """Note the ends of the passes, of the sum and of the update; add the allreduces
+        to ``hidden`` if all ranks have updated.
         """
-        gradients = self._round(iteration)
-        arrived = self._env.now
-        if not gradients.summed.processed:
-            yield gradients.summed
-        times.computed_by_all = min(max(arrived, gradients.computed_at), self._env.now)
-        times.reduced = self._env.now
-        yield self._env.timeout(self._passes.update)
-        times.updated = self._env.now
-        gradients.ranks_left -= 1
-        if gradients.ranks_left == 0:
-            del self._rounds[iteration]
-            computed_at = gradients.computed_at
+        clock = iteration.clock
+        times = iteration.times
+        gradients = self._rounds.pop(iteration.number)
+        forward, _, times.slowed, times.computed = gradients.times
+        times.forwarded = np.minimum(times.loaded + forward, times.computed)
+        computed_at = float(gradients.times[2].max())
+        times.reduced = clock.network.ends(gradients.summing)
+        arrived = np.maximum(clock.network.ends(iteration.arrived), computed_at)
+        times.computed_by_all = np.minimum(arrived, times.reduced)
+        times.updated = clock.network.ends(iteration.released)
+        if times.updated.all():
             self.hidden += [
-                (iteration, b, min(e, computed_at))
-                for b, e in gradients.spans
-                if b < computed_at
+                (iteration.number, begin, min(end, computed_at))
+                for begin, end in gradients.spans
+                if begin < computed_at
             ]
 
     # ------------------------------------------------------------------------------ what is posted
@@ -375,4 +420,4 @@ class SumDuringBackward(GradientSum):
                 self._running = False
                 self._work.set_busy(False)
 
-        self._posting.start(nbytes, done)
+        self._posting.post(self._posting.allreduce(nbytes), done)

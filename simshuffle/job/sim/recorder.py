@@ -4,7 +4,6 @@ alone when messages were sent, and what links carried from moment to moment.
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf
@@ -15,12 +14,11 @@ import numpy as np
 import simpy
 from numpy.typing import NDArray
 
-from simshuffle.fabric.network.batch import TransferBatch
 from simshuffle.job.lowering.messages import RankMessages
 from simshuffle.job.plan.resources import Resources
 from simshuffle.job.sim.clock import NetworkClock
 from simshuffle.report.timeline import phase_rows
-from simshuffle.spec.arrays import Flags, Floats, Ints32, Ints64
+from simshuffle.spec.arrays import Flags, Floats, Ints64
 
 if TYPE_CHECKING:
     from simshuffle.fabric.network.fluid import FluidNetwork
@@ -83,32 +81,36 @@ SAVING = {"saved": "checkpoint"}
 """The last part of an iteration, where checkpoints are written."""
 
 
+Times = Floats | float
+"""s of simulated time, of all ranks: (M,), or one number for all."""
+
+
 @dataclass(slots=True)
 class PhaseEnds:
-    """The times (s of simulated time) at which the parts of an iteration of one rank
+    """The times (s of simulated time) at which the parts of an iteration of all ranks
     ended, or the parts before and after all iterations; 0 for parts that have not ended
     or do not occur.
     """
 
-    begin: float  # of the first part
-    measured: float = 0.0  # importance is known
-    read: float = 0.0  # the last byte of the batch was read
-    loaded: float = 0.0  # the batch is on the GPU
-    gathered: float = 0.0  # so are the batches of all ranks that share the step
-    forwarded: float = 0.0  # the forward pass is done
-    computed: float = 0.0  # the backward pass, as if nothing slowed it down
-    idle: float = 0.0  # what the rank has to wait for though nothing is sent
-    slowed: float = 0.0  # the backward pass, and what the rank's group sends
-    stored: float = 0.0  # the rank has written the samples of the last exchange
-    stored_by_all: float = 0.0  # so have all ranks, where a barrier follows
-    computed_by_all: float = 0.0  # all ranks have their gradients
-    reduced: float = 0.0  # the sum of the gradients is known
-    updated: float = 0.0  # the weights are updated
-    sent: float = 0.0  # the host work of the next exchange is done
-    free: float = 0.0  # the barriers of the next exchange are passed
-    saved: float = 0.0  # what the loop waits for of a checkpoint
-    removed: float = 0.0  # the samples that were sent are removed
-    finished: float = 0.0  # all ranks are through
+    begin: Times = 0.0  # of the first part
+    measured: Times = 0.0  # importance is known
+    read: Times = 0.0  # the last byte of the batch was read
+    loaded: Times = 0.0  # the batch is on the GPU
+    gathered: Times = 0.0  # so are the batches of all ranks that share the step
+    forwarded: Times = 0.0  # the forward pass is done
+    computed: Times = 0.0  # the backward pass, as if nothing slowed it down
+    idle: Times = 0.0  # what the rank has to wait for though nothing is sent
+    slowed: Times = 0.0  # the backward pass, and what the rank's group sends
+    stored: Times = 0.0  # the rank has written the samples of the last exchange
+    stored_by_all: Times = 0.0  # so have all ranks, where a barrier follows
+    computed_by_all: Times = 0.0  # all ranks have their gradients
+    reduced: Times = 0.0  # the sum of the gradients is known
+    updated: Times = 0.0  # the weights are updated
+    sent: Times = 0.0  # the host work of the next exchange is done
+    free: Times = 0.0  # the barriers of the next exchange are passed
+    saved: Times = 0.0  # what the loop waits for of a checkpoint
+    removed: Times = 0.0  # the samples that were sent are removed
+    finished: Times = 0.0  # all ranks are through
 
 
 class PhaseLog:
@@ -119,36 +121,27 @@ class PhaseLog:
     def __init__(self, parts: Mapping[str, str], world_size: int) -> None:
         self._parts = parts
         self._values = attrgetter("begin", *parts)
-        # of every rank, its records one after the other
-        self._times = [array("d") for _ in range(world_size)]
+        self._shape = world_size, 1 + len(parts)
+        self._bounds: list[Floats] = []  # of each iteration, (M, 1 + parts) s
 
-    def add(self, rank: int, times: PhaseEnds) -> None:
-        """Note the times of one more iteration of a rank.
+    def add(self, times: PhaseEnds, interrupted_at: float | None = None) -> None:
+        """Note the times of one more iteration.
 
         All parts of the log must have ended, in order: after a part left at 0 the next
-        one would last from 0.
+        one would last from 0. In an iteration in which the job ended (s), parts that had
+        not ended take no time, but for the last one: it lasts until then.
         """
-        self._times[rank].extend(self._values(times))
+        bounds = np.empty(self._shape)
+        for part, values in enumerate(self._values(times)):
+            bounds[:, part] = values
+        if interrupted_at is not None:
+            np.maximum.accumulate(bounds, axis=1, out=bounds)
+            bounds[:, -1] = interrupted_at
+        self._bounds.append(bounds)
 
-    def add_interrupted(self, rank: int, times: PhaseEnds, now: float) -> None:
-        """Note an iteration in which the job ended at ``now`` (s).
-
-        Parts that had not ended take no time, but for the last one: it lasts until
-        ``now``.
-        """
-        begin, *ends = self._values(times)
-        ends = [*np.maximum.accumulate([begin, *ends[:-1]])[1:].tolist(), now]
-        self._times[rank].extend([begin, *ends])
-
-    @property
-    def complete(self) -> int:
-        """Iterations that all ranks have noted: the fewest of any rank."""
-        return min(map(len, self._times)) // (1 + len(self._parts))
-
-    def keep(self, iterations: int) -> None:
-        """Keep only the first ``iterations`` iterations of every rank."""
-        for times in self._times:
-            del times[iterations * (1 + len(self._parts)) :]
+    def __len__(self) -> int:
+        """Iterations that were noted."""
+        return len(self._bounds)
 
     def rows(
         self,
@@ -167,18 +160,9 @@ class PhaseLog:
             nbytes: bytes that a part moved, by its name: (iterations, M), (M,), or one
                 number for all; others moved none.
             final: whether the rows belong to no iteration; their number is then 0.
-
-        Raises:
-            ValueError: some ranks have noted more iterations than others; see `keep`.
-                If one has noted none, there are no rows, and no error.
         """
-        count = self.complete
-        width = 1 + len(self._parts)
-        ranks = np.stack(
-            [np.frombuffer(times) if count else np.zeros(0) for times in self._times]
-        )
-        self._times.clear()
-        bounds = ranks.reshape(len(ranks), count, width).swapaxes(0, 1)
+        bounds = np.array(self._bounds).reshape(-1, *self._shape)
+        self._bounds.clear()
         rows = phase_rows(epoch, list(self._parts.values()), bounds, np.zeros(1), final)
         # not as one array of all parts: most move nothing
         lasts = bounds[..., 1:] > bounds[..., :-1]
@@ -332,20 +316,10 @@ class SampledClock(NetworkClock):
             self._samples.take(self._samples.next_at)
         return self.network.advance(horizon)
 
-    def post(self, batch: TransferBatch) -> None:
-        """Take the samples due, then post transfers as `NetworkClock.post`."""
+    def _settled_now(self) -> float:
+        """Take the samples due, then return the time as `NetworkClock`."""
         self._samples.take_until(self.env.now)
-        super().post(batch)
-
-    def set_capacity(self, links: Ints32, values: Floats) -> None:
-        """Take the samples due, then set capacities as `NetworkClock.set_capacity`."""
-        self._samples.take_until(self.env.now)
-        super().set_capacity(links, values)
-
-    def reroute(self, slots: Ints32, routes: Ints32) -> None:
-        """Take the samples due, then change routes as `NetworkClock.reroute`."""
-        self._samples.take_until(self.env.now)
-        super().reroute(slots, routes)
+        return super()._settled_now()
 
 
 class Recorder:

@@ -21,13 +21,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import simpy
 
 from simshuffle.job.lowering.reads import ReadChains
 from simshuffle.job.plan.devices import LinkTable
 from simshuffle.job.plan.effort import BEGIN, FEWEST_BATCHES, TRANSIENT, served_window
 from simshuffle.job.scenario.workload import Loader
-from simshuffle.job.sim.clock import NetworkClock, succeed_after
+from simshuffle.job.sim.clock import NetworkClock
 from simshuffle.job.sim.steady import MeanError, SteadyWindow
 from simshuffle.spec.arrays import Floats, Ints
 
@@ -222,8 +221,7 @@ class OmittedBatches:
     random walk, whose standard deviation grows with the square root of the batches.
     ``spread`` is how well it is known when the pass ends (s): the standard deviation
     over the ranks, in their groups, and half of what is left out would differ by
-    between both parts. It is 0 until the last rank has called `passes`, and without
-    omitted batches.
+    between both parts. It is 0 before `waits`, and without omitted batches.
 
     Args:
         iterations: batches of each rank that are left out.
@@ -233,69 +231,38 @@ class OmittedBatches:
     """
 
     def __init__(
-        self,
-        env: simpy.Environment,
-        iterations: int,
-        batches: int,
-        groups: Ints,
-        at_once: int,
+        self, iterations: int, batches: int, groups: Ints, at_once: int
     ) -> None:
-        self._env = env
-        self._iterations = iterations
+        self.iterations = iterations
         self._groups = groups
         last = batches - 2
         part = (last - TRANSIENT * at_once) // (2 * at_once) * at_once
         self._part = part if part > 0 else max(last // 2, 1)
-        self._bounds = [last - 2 * self._part, last - self._part, last]
+        self.bounds = [last - 2 * self._part, last - self._part, last]
         self._growth = math.sqrt((batches + iterations) / batches)
         self.spread = 0.0
-        self._done_at = np.zeros((len(self._bounds), len(groups)))
-        self._waiting: list[tuple[int, float, simpy.Event]] = []
 
-    def note(self, rank: int, batch: int) -> None:
-        """Note that a rank has done its batch of that number, from 0, now.
+    def waits(
+        self, rank: Ints, arrived_at: Floats, done_at: Floats, now: float
+    ) -> Floats:
+        """Return, (M,) s from ``now`` on, when each rank would have ended the omitted
+        batches; 0 for a rank that would have before. Sets ``spread``.
 
-        Only the times of three batches of each rank are kept.
+        Args:
+            rank: (M,) ranks in the order in which they ended their simulated batches.
+            arrived_at: (M,) s at which they did, in this order.
+            done_at: (3, M) s at which each rank, by number, had done its batches
+                `bounds`, which are numbers of batches from 0.
+            now: s.
         """
-        if batch in self._bounds:
-            self._done_at[self._bounds.index(batch), rank] = self._env.now
-
-    def passes(self, rank: int) -> simpy.Event | None:
-        """Return the event at which a rank's omitted batches have passed; None without
-        any.
-
-        Call it once for each rank, when the rank has done its simulated batches. No
-        event happens before the last call, which sets ``spread``.
-        """
-        if self._iterations == 0:
-            return None
-        event = self._env.event()
-        self._waiting.append((rank, self._env.now, event))
-        if len(self._waiting) == len(self._groups):
-            self._release()
-        return event
-
-    def _release(self) -> None:
-        """Resume each rank at the time at which it would have ended the omitted
-        batches.
-
-        All ranks have ended their simulated batches; a rank that would have ended
-        before now resumes now. Sets ``spread``.
-        """
-        rank, arrived_at = (
-            np.array(column) for column in list(zip(*self._waiting, strict=True))[:2]
-        )
         group = self._groups[rank]
         behind = arrived_at - _mean(arrived_at, group)
-        parts = np.diff(self._done_at, axis=0) * (self._iterations / self._part)
+        parts = np.diff(done_at, axis=0) * (self.iterations / self._part)
         omitted_seconds = _mean(parts.mean(axis=0)[rank], group)
         resumed_at = arrived_at + omitted_seconds + behind * (self._growth - 1.0)
         half_difference = 0.5 * float(parts[1].mean() - parts[0].mean())
         self.spread = math.hypot(self._growth * float(behind.std()), half_difference)
-        for seconds, (_, _, event) in zip(
-            resumed_at.tolist(), self._waiting, strict=True
-        ):
-            succeed_after(self._env, max(seconds - self._env.now, 0.0), event)
+        return np.maximum(resumed_at - now, 0.0)
 
 
 def _mean(values: Floats, group: Ints) -> Floats:

@@ -4,16 +4,14 @@ that ranks go through together.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
 
 import numpy as np
 import simpy
 
 from simshuffle.fabric.allreduce import NoOverlap
-from simshuffle.fabric.network.batch import NONE
+from simshuffle.fabric.network.batch import NONE, TransferBatch, delays, join_items
 from simshuffle.job.lowering.collectives import Allreduces
 from simshuffle.job.lowering.division import StepDivision, StepPart
 from simshuffle.job.lowering.reads import ReadChains, compute_factor, read_chains
@@ -25,7 +23,7 @@ from simshuffle.job.scenario.faults import needs_every_cable
 from simshuffle.job.scenario.scenario import Scenario
 from simshuffle.job.scenario.workload import Loader
 from simshuffle.job.sim.checkpoints import Checkpoints
-from simshuffle.job.sim.clock import Barrier, NetworkClock, Steps, let_go
+from simshuffle.job.sim.clock import NetworkClock, Steps
 from simshuffle.job.sim.faults import ActiveFaults, Row
 from simshuffle.job.sim.gradients import (
     GradientPasses,
@@ -34,8 +32,9 @@ from simshuffle.job.sim.gradients import (
     SumAfterBackward,
     SumDuringBackward,
 )
-from simshuffle.job.sim.recorder import GROUP_STEP, JOINT_STEP, PhaseEnds, Recorder
-from simshuffle.spec.arrays import Floats, Ints, Ints64
+from simshuffle.job.sim.iteration import Iteration
+from simshuffle.job.sim.recorder import GROUP_STEP, JOINT_STEP, Recorder
+from simshuffle.spec.arrays import Floats, Ints, Ints32, Ints64
 from simshuffle.spec.rng import lognormal_factor
 
 
@@ -64,30 +63,18 @@ class DividedStep(GradientSum):
         super().__init__(posting)
         self._division = division
         self._slower = slower
-        self._all_ranks = Barrier(self._env, samples.shape[1], self._start_joint_part)
         self._samples = samples
         self._jitter = jitter
+        self._passes: dict[int, Floats] = {}  # when passes began, and their s
+        self._meeting: simpy.Event  # at which all ranks begin what they do together
         self._joint: StepPart
-        self._iteration = -1  # that all did together last
-        self._start_factor = 1.0
 
-    def _start_joint_part(self, event: simpy.Event) -> None:
-        """Post what all ranks do together in the next iteration, once all have arrived;
-        ``event`` is triggered when it is done.
+    def _run_joint_part(self, number: int, factor: float) -> Steps:
+        """Run what all ranks do together in an iteration (from 0), with computing that
+        takes ``factor`` times as long.
         """
-        self._iteration += 1
-        self._joint = self._division.joint(self._samples[self._iteration])
-        self._start_factor = self._slowest(self._jitter[self._iteration])
-        self._posting.post(
-            self._joint.scaled_batch(self._factor), lambda _: let_go(event)
-        )
-
-    @property
-    def _factor(self) -> float:
-        """The factor by which the slowest rank prolongs common work: that of the rank
-        that was slowest when the work began.
-        """
-        return self._start_factor
+        self._joint = self._division.joint(self._samples[number])
+        yield from self._posting.run(self._joint.scaled_batch(factor))
 
     def _slowest(self, jitter: Floats, members: Ints | None = None) -> float:
         """Return the largest of the factors (n,) of ``members`` that begin now.
@@ -108,122 +95,88 @@ class StepInGroups(DividedStep):
 
     parts = GROUP_STEP
 
-    def __init__(
-        self,
-        posting: Posting,
-        division: StepDivision,
-        samples: Ints64,
-        jitter: Floats,
-        slower: list[float] | None = None,
-    ) -> None:
-        super().__init__(posting, division, samples, jitter, slower)
-        self._groups = [
-            GroupPass(self._env, posting, division, group)
-            for group in range(division.groups)
-        ]
-        self._of_rank = [self._groups[group] for group in division.group_of.tolist()]
-        for group, members in zip(self._groups, division.members, strict=True):
-            group.batches = self._samples[:, members], self._jitter[:, members]
-            group.slowest = partial(self._slowest, members=members)
+    def lay_out(self, iteration: Iteration) -> None:
+        """Have each group begin its passes once all its ranks are here."""
+        clock = iteration.clock
+        number = iteration.number
+        self._meeting = clock.gather(iteration.arrived)
+        # (4, M) of the group of every rank: s at which it began, and s of its parts
+        self._passes[number] = passes = np.zeros((4, len(iteration.taken)))
 
-    def compute(self, rank: int, iteration: int, times: PhaseEnds) -> Steps:
-        """Run the passes of the rank's group once all its ranks are here; note the ends
-        of the parts in ``times`` (s).
+        def begin(group: int, members: Ints, _: simpy.Event) -> None:
+            """Post the passes of a group; their end lets its ranks go on."""
+            factor = self._slowest(self._jitter[number, members], members)
+            part = self._division.local(group, self._samples[number, members])
+            seconds = np.array([part.forward, part.backward, part.bubble])
+            passes[:, members] = np.array([clock.env.now, *(factor * seconds)])[:, None]
+            order = members[clock.network.order(iteration.taken[members])]
+            self._posting.post(
+                part.scaled_batch(factor),
+                lambda _: clock.count_down(iteration.computed[order]),
+            )
 
-        Ranks must go through the iterations in order: ``iteration`` is not read.
-        """
-        group = self._of_rank[rank]
-        yield group.barrier.arrive()
-        times.slowed = self._env.now
-        times.gathered = min(max(group.begun_at, times.loaded), times.slowed)
-        part = group.part
-        factor = group.factor
-        times.forwarded = min(times.gathered + factor * part.forward, times.slowed)
-        times.computed = min(times.forwarded + factor * part.backward, times.slowed)
-        times.idle = min(times.computed + factor * part.bubble, times.slowed)
+        for group, members in enumerate(self._division.members):
+            clock.gather(iteration.taken[members]).callbacks.append(
+                partial(begin, group, members)
+            )
 
-    def reduce(self, iteration: int, times: PhaseEnds) -> Steps:
-        """Wait for all groups, the sum of the gradients and the update of the weights;
-        note their ends in ``times`` (s).
-        """
-        yield self._all_ranks.arrive()
-        times.computed_by_all = self._all_ranks.complete_at
-        times.updated = self._env.now
-        times.reduced = max(times.updated - self._joint.update, times.computed_by_all)
+    def run(self, iteration: Iteration, lay_out_next: Callable[[], None]) -> Steps:
+        """Sum the gradients of all groups when all ranks have arrived, and update."""
+        times = iteration.times
+        yield self._meeting
+        times.computed_by_all = self._env.now
+        yield from self._run_joint_part(iteration.number, 1.0)
+        reduced = self._env.now - self._joint.update
+        times.reduced = max(reduced, times.computed_by_all)
+        lay_out_next()
+        iteration.clock.release(iteration.released, iteration.arrived)
 
-    @property
-    def _factor(self) -> float:
-        """1: all ranks together do not compute, but sum gradients and update."""
-        return 1.0
-
-
-class GroupPass:
-    """The passes of a group through its part of the step, iteration by iteration.
-
-    Attributes:
-        barrier: where the ranks of the group meet; it lets them go on when the passes
-            are done.
-        batches: (iterations, ways) samples of its members, and (iterations, ways)
-            factors of their computing. Set by the step before the first meeting.
-        slowest: returns the factor that counts, of (ways,) ones. Set like ``batches``.
-        begun_at: s at which the last rank arrived; 0 before the first meeting.
-        factor: how many times as long the present passes take.
-        part: what the group does in the present iteration; unset before the first.
-    """
-
-    def __init__(
-        self,
-        env: simpy.Environment,
-        posting: Posting,
-        division: StepDivision,
-        group: int,
-    ) -> None:
-        self.barrier = Barrier(env, division.ways, self._start_group)
-        self.batches: tuple[Ints64, Floats]
-        self.slowest: Callable[[Floats], float]
-        self.begun_at = 0.0
-        self.factor = 1.0
-        self.part: StepPart
-        self._env = env
-        self._posting = posting
-        self._division = division
-        self._group = group
-        self._iteration = 0
-
-    def _start_group(self, event: simpy.Event) -> None:
-        """Post the passes of the next iteration; ``event`` is triggered at their end."""
-        samples, jitter = self.batches
-        self.factor = self.slowest(jitter[self._iteration])
-        self.part = self._division.local(self._group, samples[self._iteration])
-        self._iteration += 1
-        self.begun_at = self._env.now
-        self._posting.post(self.part.scaled_batch(self.factor), lambda _: let_go(event))
+    def note(self, iteration: Iteration) -> None:
+        """Note the ends of the passes of groups, and of the update."""
+        times = iteration.times
+        begun_at, forward, backward, bubble = self._passes.pop(iteration.number)
+        times.slowed = iteration.clock.network.ends(iteration.computed)
+        times.gathered = np.minimum(np.maximum(begun_at, times.loaded), times.slowed)
+        times.forwarded = np.minimum(times.gathered + forward, times.slowed)
+        times.computed = np.minimum(times.forwarded + backward, times.slowed)
+        times.idle = np.minimum(times.computed + bubble, times.slowed)
+        times.updated = iteration.clock.network.ends(iteration.released)
 
 
 class StepOfAll(DividedStep):
     """A step that all ranks compute together once each has its batch, for example with
-    sharded weights.
+    sharded weights. Ranks that have their gradients go on at once.
     """
 
     parts = JOINT_STEP
 
-    def compute(self, rank: int, iteration: int, times: PhaseEnds) -> Steps:
-        """Run the whole step, once all ranks are here: passes, what ranks send, and the
-        update; note the ends of all parts in ``times`` (s).
-        """
-        yield self._all_ranks.arrive()
-        times.updated = self._env.now
-        times.gathered = min(
-            max(self._all_ranks.complete_at, times.loaded), times.updated
-        )
-        times.forwarded = times.gathered + self._factor * self._joint.forward
-        times.computed = times.forwarded + self._factor * self._joint.backward
-        times.reduced = times.updated - self._joint.update
-        times.slowed = times.computed
+    def lay_out(self, iteration: Iteration) -> None:
+        """Have ranks begin once all are here."""
+        iteration.released = iteration.arrived
+        self._meeting = iteration.clock.gather(iteration.taken)
 
-    def reduce(self, iteration: int, times: PhaseEnds) -> Steps:
-        """Do nothing: `compute` has summed the gradients and updated the weights."""
-        yield from ()
+    def run(self, iteration: Iteration, lay_out_next: Callable[[], None]) -> Steps:
+        """Run the whole step: passes, what ranks send, and the update."""
+        number = iteration.number
+        yield self._meeting
+        begun_at = self._env.now
+        factor = self._slowest(self._jitter[number])
+        yield from self._run_joint_part(number, factor)
+        joint = self._joint
+        seconds = factor * joint.forward, factor * joint.backward, joint.update
+        self._passes[number] = np.array([begun_at, *seconds])
+        lay_out_next()
+        iteration.clock.release(iteration.computed, iteration.taken)
+
+    def note(self, iteration: Iteration) -> None:
+        """Note the ends of all parts of the step."""
+        times = iteration.times
+        begun_at, forward, backward, update = self._passes.pop(iteration.number)
+        times.updated = iteration.clock.network.ends(iteration.computed)
+        times.gathered = np.minimum(np.maximum(begun_at, times.loaded), times.updated)
+        times.forwarded = times.gathered + forward
+        times.slowed = times.computed = times.forwarded + backward
+        times.reduced = times.updated - update
 
 
 class Loaders:
@@ -232,79 +185,117 @@ class Loaders:
     As in PyTorch, workers take the batches in turn, and each loads a whole batch by
     itself. At most ``loader.prefetch`` batches are ahead of the loop that uses them.
 
-    ``chains`` are the transfers of the batches; after ``chains.end()`` none can be
-    loaded.
+    Attributes:
+        chains: the transfers of the batches; after ``chains.end()`` none can be loaded.
+        taken: for each batch whose loading is laid out, (M,) groups: the batch of a rank
+            is loaded, and the rank is there to take it, which is counted by others.
+
+    Args:
+        queues: (workers, M) queue of the batches of each worker of a rank.
     """
 
     def __init__(
-        self, loader: Loader, clock: NetworkClock, chains: ReadChains, world_size: int
+        self, loader: Loader, clock: NetworkClock, chains: ReadChains, queues: Ints32
     ) -> None:
         self._loader = loader
         self._clock = clock
         self.chains = chains
-        self._loaded = [0] * world_size
-        # the last transfer (`FluidNetwork.last_transfer`) of the latest batch of rank and worker
-        self._last_transfers = [[(NONE, 0)] * loader.workers for _ in range(world_size)]
+        self.taken: list[Ints32] = []
+        self._queues = queues
         self._first_worker = 0  # the worker whose turn the first batch is
         self._next: Loaders | None = None
-        self._groups: list[deque[int]] = [deque() for _ in range(world_size)]
+        self._begun: Ints32  # (M,) groups: a rank has begun to load
+        self._closed = (
+            0  # batches that all ranks have taken, whose groups are given back
+        )
+        self._parked: list[int] = []  # what is posted at the begin, and by each batch
 
     @property
     def requested_batches(self) -> Ints64:
-        """Batches that each rank has begun to load so far, (M,): a copy."""
-        return np.array(self._loaded)
+        """Batches that each rank has begun to load so far, (M,)."""
+        are_complete = self._clock.network.are_complete
+        has_begun = self._closed > 0 or are_complete(self._begun)
+        requested = np.full(self._queues.shape[1], self._closed)
+        requested += self._loader.prefetch * has_begun
+        for groups in self.taken[self._closed :]:
+            requested += are_complete(groups)
+        return requested.clip(max=self.chains.iterations)
 
     def followed_by(self, loaders: Loaders) -> None:
         """Hand the workers to the next epoch's loaders, once they have loaded this one.
 
-        ``loaders`` share the workers from now on, and load first batches before their
-        own epoch begins.
+        ``loaders`` load first batches before their own epoch begins.
         """
         self._next = loaders
-        loaders._last_transfers = self._last_transfers
         loaders._first_worker = (
             self._first_worker + self.chains.iterations
         ) % self._loader.workers
 
-    def begin(self, rank: int) -> None:
-        """Load the first batches of a rank, as many as may be ahead and are not loaded
-        yet.
+    def begin(self, begun: Ints32) -> None:
+        """Have ranks load their first batches when groups ``begun`` are complete: as
+        many as may be ahead and are not loaded yet.
         """
-        for _ in range(self._loader.prefetch - len(self._groups[rank])):
-            self._load_one(rank)
+        self._begun = begun
+        count = self._loader.prefetch - len(self.taken)
+        self._park(begun, [self._load_next() for _ in range(count)])
+        if self.taken:
+            self._clock.network.set_parents(begun, self.taken[0])
 
-    def _load_one(self, rank: int) -> None:
-        """Start loading one more batch, of this epoch or else of the next; do nothing
-        if there is none.
+    def take(
+        self,
+        batch: int,
+        computed: Ints32,
+        seconds: Callable[[], Floats] | None,
+    ) -> None:
+        """Have ranks load one more batch when they take a batch (from 0), and compute.
+
+        Args:
+            batch: number of the batch that is taken.
+            computed: (M,) groups that count the end of computing.
+            seconds: makes the (M,) s that ranks compute; None if others count that.
         """
-        if self._loaded[rank] < self.chains.iterations:
-            self._load(rank)
-        elif self._next is not None:
-            self._next._load_one(rank)
+        makers = [self._load_next()]
+        if seconds is not None:
+            makers.append(lambda: delays(seconds(), computed))
+        self._park(self.taken[batch], makers)
 
-    def _load(self, rank: int) -> None:
-        """Start loading the next batch when the worker that owns it has ended its last
-        one.
+    def _load_next(self) -> Callable[[], TransferBatch] | None:
+        """Open the groups of the next batch, of this epoch or else of the next; return
+        what makes its transfers, None if there is none.
         """
-        iteration = self._loaded[rank]
-        self._loaded[rank] = iteration + 1
-        group = self._clock.open(2)
-        self._groups[rank].append(group)
-        transfers = self._last_transfers[rank]
-        worker = (self._first_worker + iteration) % len(transfers)
-        self._clock.post(self.chains.batch(rank, iteration, group, transfers[worker]))
-        transfers[worker] = self._clock.network.last_transfer
+        batch = len(self.taken)
+        if batch == self.chains.iterations:
+            return None if self._next is None else self._next._load_next()
+        queues = self._queues[(self._first_worker + batch) % self._loader.workers]
+        # the last byte of the batch, its copy, and the rank
+        groups = self._clock.network.open_groups(3, len(queues))
+        self.taken.append(groups)
+        return partial(self.chains.batch, batch, groups, queues)
 
-    def next_batch(self, rank: int) -> Generator[simpy.Event, Any, float]:
-        """Take the next batch when it is loaded and start loading another.
+    def _park(
+        self, groups: Ints32, makers: Sequence[Callable[[], TransferBatch] | None]
+    ) -> None:
+        """Have groups post what ``makers`` make, rank by rank."""
+        chosen = [make for make in makers if make is not None]
+        index = NONE
+        if chosen:
+            index = self._clock.park(
+                groups,
+                lambda: join_items([make() for make in chosen], len(groups)),
+            )
+        self._parked.append(index)
 
-        Returns s of simulated time at which the last byte of the batch was read. A
-        batch must have been asked for (`begin`).
+    def close(self) -> None:
+        """Give back what the first batch took that is not closed; all ranks have taken
+        it.
         """
-        read_at, _ = yield from self._clock.wait_for(self._groups[rank][0])
-        self._groups[rank].popleft()
-        self._load_one(rank)
-        return read_at
+        closed = self._parked[: 2 if self._closed == 0 else 1]
+        del self._parked[: len(closed)]
+        for index in closed:
+            if index != NONE:
+                self._clock.unpark(index)
+        self._clock.network.close_groups(self.taken[self._closed])
+        self._closed += 1
 
 
 class Simulation:
@@ -364,6 +355,7 @@ class Simulation:
             self.slower = ActiveFaults(
                 run_faults, self.resources, self.clock, rows
             ).slower
+        self._queues: dict[str, Ints32] = {}  # of loaders, by the stream of their reads
         self.checkpoints: Checkpoints | None = None
         if workload.checkpoint is not None:
             self.checkpoints = Checkpoints(scenario, self.resources, self.clock)
@@ -415,7 +407,15 @@ class Simulation:
         chains = read_chains(
             reads, workload, resources, jitter=jitter, rng=latencies, decoding=decoding
         )
-        return Loaders(workload.loader, self.clock, chains, scenario.world_size)
+        if (
+            stream not in self._queues
+        ):  # in a later epoch all transfers in them have ended
+            shape = workload.loader.workers, scenario.world_size
+            first = self.clock.network.open_queues(shape[0] * shape[1])
+            count = shape[0] * shape[1]
+            queues = np.arange(first, first + count, dtype=np.int32)
+            self._queues[stream] = queues.reshape(shape)
+        return Loaders(workload.loader, self.clock, chains, self._queues[stream])
 
     def gradient_sum(self, samples: Ints64, jitter: Floats) -> GradientSum:
         """Return how ranks go through a step and sum their gradients: together if the
@@ -434,8 +434,8 @@ class Simulation:
         workload = self.scenario.workload
         model = workload.model
         overlap = workload.allreduce.overlap
-        forward = (times.forward_of(samples) * jitter).T.tolist()
-        backward = (times.backward_of(samples) * jitter).T.tolist()
+        forward = times.forward_of(samples) * jitter
+        backward = times.backward_of(samples) * jitter
         passes = GradientPasses(forward, backward, times.update, self.slower)
         if isinstance(overlap, NoOverlap):
             return SumAfterBackward(posting, passes, model.gradient_size)
