@@ -3,8 +3,10 @@ that were sealed before anything was run."""
 
 import csv
 import json
+import math
 import re
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 
@@ -45,7 +47,8 @@ def test_predictions_are_those_that_were_sealed():
 
 
 def test_the_coverage_is_that_of_the_table():
-    """Shards, network, settings, largest loss, and how many lie within, by law and by screening."""
+    """Shards, network, settings, largest loss, how many lie within, and the root mean square of
+    predicted less measured, by law and by screening."""
     compared = [row for row in rows() if row["law"]]
     seen = 0
     for cells in tables():
@@ -64,9 +67,10 @@ def test_the_coverage_is_that_of_the_table():
                 float(row[f"{way}_low"]) <= float(row["lost_own"]) <= float(row[f"{way}_high"])
                 for row in of
             )
-            assert int(cell.split()[0]) == inside, (cells, inside)
+            error = math.sqrt(fmean((float(row[way]) - float(row["lost_own"])) ** 2 for row in of))
+            assert cell == f"{inside} ({error:.2f})", cells
         seen += 1
-    assert seen >= 6
+    assert seen >= 4
 
 
 def test_numbers_of_the_table_that_the_page_names():
@@ -87,4 +91,4 @@ def test_numbers_of_the_table_that_the_page_names():
         if len(cells) > 5:
             assert float(cells[5]) == pytest.approx(float(row["lost_pooled"]), abs=0.051), cells
         seen += 1
-    assert seen >= 8
+    assert seen >= 6
