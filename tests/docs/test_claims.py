@@ -49,3 +49,21 @@ def test_trust_names_the_largest_all_to_all_that_was_measured():
         if text.startswith("- **All-to-all against pairs")
     ]
     assert f"were measured on up to {ranks.max():,} ranks of" in claim
+
+
+def test_trust_names_every_set_beside_its_mean_error():
+    """The table of trust.md against the predicted sets of the summary that `make validation`
+    writes."""
+    summary = (ROOT / "docs" / "reference" / "validation.md").read_text().split("\nFitted:")[0]
+    errors = dict(re.findall(r"^\| (\w+) \| \d+ \| \d+ \| ([\d.]+) % \|", summary, re.MULTILINE))
+    page = (ROOT / "docs" / "trust.md").read_text()
+    rows = re.findall(r"^\| (\d+) to (\d+) % \|(.*)$", page, re.MULTILINE)
+    ranges = {
+        name: (int(low), int(high))
+        for low, high, cells in rows
+        for name in re.findall(r"`(\w+)`", cells)
+    }
+    assert len(errors) > 15
+    assert set(ranges) == set(errors)
+    for name, (low, high) in ranges.items():
+        assert low <= float(errors[name]) <= high, name
