@@ -1,4 +1,4 @@
-"""Names and docstrings explain themselves (docs/vocabulary.md), counted file by file.
+"""Names and docstrings explain themselves (docs/design.md), counted file by file.
 
 What still breaks a rule is counted in docs/data/unclear.csv. Its numbers only shrink: a file above
 its row fails, and so does one below. ``python -m tests.docs.test_language`` writes the file anew.
