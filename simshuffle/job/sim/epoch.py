@@ -369,11 +369,14 @@ class Epoch:
         self, sent_after: int, receipt: Receipt, times: PhaseEnds
     ) -> None:
         """Note in ``times`` when a receipt ended, and how long its messages took."""
-        clock = self._clock
-        receipt.note(clock, times)
-        self._awaited_from[sent_after] = clock.network.ends(receipt.awaited)
-        self._delivered_at[sent_after] = receipt.delivered_at(
-            clock, self._free_at[sent_after]
+        ends = self._clock.network.ends
+        times.stored_by_all = ends(receipt.stored)
+        times.stored = np.minimum(ends(receipt.written), times.stored_by_all)
+        self._awaited_from[sent_after] = ends(receipt.awaited)
+        # a rank that neither sends nor receives has nothing in flight
+        delivered_at = ends(receipt.delivered)
+        self._delivered_at[sent_after] = np.where(
+            receipt.delivered >= 0, delivered_at, self._free_at[sent_after]
         )
 
     def _note_own_receipt(self, iteration: Iteration, receipt: Receipt) -> None:

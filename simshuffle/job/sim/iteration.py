@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from simshuffle.fabric.network.batch import TransferBatch
 from simshuffle.job.sim.clock import NetworkClock
 from simshuffle.job.sim.recorder import PhaseEnds, Times
-from simshuffle.spec.arrays import Floats, Ints, Ints32
+from simshuffle.spec.arrays import Ints, Ints32
 
 
 class Iteration:
@@ -66,33 +67,12 @@ class Iteration:
             self.clock.unpark(index)
 
 
+@dataclass
 class Receipt:
-    """The receipt of the samples that were sent after an iteration.
+    """The receipt of the samples that were sent after an iteration: (M,) groups each."""
 
-    Attributes:
-        awaited: (M,) groups: a rank begins to wait for its messages.
-        delivered: (M,) groups: the messages that a rank sends or receives are there;
-            NONE if there are none.
-        written: (M,) groups: a rank has stored what it received.
-        stored: (M,) groups: so have all ranks, where a barrier follows.
-    """
-
-    def __init__(
-        self, awaited: Ints32, delivered: Ints32, written: Ints32, stored: Ints32
-    ) -> None:
-        self.awaited = awaited
-        self.delivered = delivered
-        self.written = written
-        self.stored = stored
-
-    def note(self, clock: NetworkClock, times: PhaseEnds) -> None:
-        """Note in ``times`` when ranks had stored, and when they could go on."""
-        times.stored_by_all = clock.network.ends(self.stored)
-        times.stored = clock.network.ends(self.written).clip(max=times.stored_by_all)
-
-    def delivered_at(self, clock: NetworkClock, free_at: Floats) -> Floats:
-        """Return when messages were there, (M,) s: ``free_at`` for ranks without any."""
-        delivered_at = free_at.copy()
-        has_messages = self.delivered >= 0
-        delivered_at[has_messages] = clock.network.ends(self.delivered[has_messages])
-        return delivered_at
+    awaited: Ints32  # a rank begins to wait for its messages
+    # the messages that a rank sends or receives are there; NONE if there are none
+    delivered: Ints32
+    written: Ints32  # a rank has stored what it received
+    stored: Ints32  # so have all ranks, where a barrier follows
