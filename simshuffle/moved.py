@@ -1,5 +1,7 @@
-"""Modules by the names that they had in version 0.2, for one more version, with a
-warning.
+"""Old names of verbs, options and modules, which work in one version with a message.
+
+`FAREWELL` is the version without them: a verb is refused from then on with its new
+name, and the others are unknown.
 """
 
 from __future__ import annotations
@@ -13,6 +15,27 @@ from importlib.machinery import ModuleSpec
 from importlib.util import spec_from_loader
 from types import ModuleType
 
+FAREWELL = "0.4"
+"""Version that no longer takes the old names of this module."""
+OLD_VERBS = {
+    **{name: f"study {name}" for name in ("audit", "blame", "loader", "oracle", "tta")},
+    "export": "results export",
+    "schema": "study schema",
+    "study congestion": "congestion",
+}
+"""New name of each verb, by its name in version 0.2."""
+REFUSED_VERBS = {
+    **{
+        name: f"study {name}"
+        for name in ("ablate", "collective", "hiding", "replay", "validate")
+    },
+    **{name: f"results {name}" for name in ("plot", "show", "verify")},
+    **{name: f"machine {name}" for name in ("calibrate", "probe", "testbed")},
+    "topology": "machine",
+}
+"""New name of each verb whose old name, of version 0.1, is refused."""
+OLD_OPTIONS = {"study hiding --way": "--variant"}
+"""New name of each option, by its verb and its name in version 0.2."""
 FOLDERS = {
     "fabric": ("allreduce", "network", "routing", "topology"),
     "workload": ("exchange", "layers", "orders", "parallelism", "resuming"),
@@ -44,12 +67,15 @@ FOLDERS = {
 NEW_PLACES = {
     "audit": "extensions.resuming",
     "doctor": "extensions.doctor",
+    "plan.verdict": "job.verdict",
     "plan.running_statistics": "studies.training.running_statistics",
     "results": "report",
     "resuming.dealing": "workload.exchange.dealing",
     "resuming.epochs": "workload.exchange.epochs",
     "resuming.states": "workload.exchange.states",
+    "studies.calibrate.sample_costs": "extensions.calibration.probe",
     "studies.planning": "extensions.planning",
+    "train.source": "train.sources",
     **{
         old: f"{room}.{old.split('.')[-1]}"
         for room, olds in FOLDERS.items()
@@ -57,6 +83,11 @@ NEW_PLACES = {
     },
 }
 """New place of each folder or file that moved, by its old name below ``simshuffle``."""
+
+
+def describe_new_name(old_name: str, new_name: str) -> str:
+    """Return the sentence that an old name prints or warns with."""
+    return f"{old_name} is {new_name} now; the old name goes in {FAREWELL}."
 
 
 def find_new_name(name: str) -> str | None:
@@ -67,7 +98,7 @@ def find_new_name(name: str) -> str | None:
     """
     package, *parts = name.split(".")
     if package == "simshuffle":
-        for count in (2, 1):
+        for count in (3, 2, 1):
             old = ".".join(parts[:count])
             if len(parts) >= count and old in NEW_PLACES:
                 return ".".join([package, NEW_PLACES[old], *parts[count:]])
@@ -98,8 +129,8 @@ class MovedFinder(MetaPathFinder, Loader):
         """
         old_name = module.__name__
         new_name = str(find_new_name(old_name))
-        text = f"{old_name} is now {new_name}; the old name goes with version 0.4"
-        warnings.warn(text, FutureWarning, stacklevel=2)
+        message = describe_new_name(old_name, new_name)
+        warnings.warn(message, FutureWarning, stacklevel=2)
         sys.modules[old_name] = importlib.import_module(new_name)
 
 

@@ -17,7 +17,8 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from simshuffle.cli.common import check_format, say, say_detail, set_volume
-from simshuffle.errors import InputError, Problem
+from simshuffle.errors import InputError, refuse
+from simshuffle.moved import OLD_OPTIONS, OLD_VERBS, REFUSED_VERBS, describe_new_name
 from simshuffle.study.options import (
     COMMAND_LINE,
     Argument,
@@ -29,7 +30,7 @@ from simshuffle.study.options import (
     refuse_value,
     words,
 )
-from simshuffle.study.registry import PLUGIN_REMEDIES
+from simshuffle.study.registry import PLUGIN_REMEDIES, REMOVED
 from simshuffle.study.verb import Group
 from simshuffle.version import __version__
 
@@ -306,14 +307,31 @@ def print_help(ctx: Any, _: Any, is_requested: bool) -> None:
         ctx.exit()
 
 
+def say_new_name(ctx: Any, old_name: str, new_name: str) -> None:
+    """Print to standard error that an old name has a new one.
+
+    Nothing is printed with --quiet or while words are completed.
+    """
+    if not ctx.resilient_parsing:
+        say(describe_new_name(old_name, new_name))
+
+
 class VerbCommand(TyperCommand):
     """The command of a verb, whose help lists the words that options take."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the words of the command; ``args`` change.
 
-        The first '--' stays among the words of a verb that runs another command.
+        The first '--' stays among the words of a verb that runs another command. The
+        old name of an option is replaced, and its new name is printed.
         """
+        verb = ctx.command_path.partition(" ")[2]
+        for index, word in enumerate(args):
+            option, equals, value = word.partition("=")
+            if new_name := OLD_OPTIONS.get(f"{verb} {option}"):
+                args[index] = f"{new_name}{equals}{value}"
+                if not {"-q", "--quiet"} & {*args}:
+                    say_new_name(ctx, option, new_name)
         if ctx.ignore_unknown_options and "--" in args:
             args.insert(args.index("--"), "--")  # click takes one of them away
         return super().parse_args(ctx, args)
@@ -351,23 +369,6 @@ FIRST_VERBS = (
     "compare",
 )
 """Verbs that stand first in their groups; the others follow by their names."""
-MOVED_VERBS = {
-    **{name: f"study {name}" for name in ("ablate", "hiding")},
-    **{
-        name: f"study {name}" for name in ("collective", "replay", "schema", "validate")
-    },
-    **{name: f"results {name}" for name in ("plot", "show", "verify")},
-    **{name: f"machine {name}" for name in ("probe", "calibrate", "testbed")},
-    "topology": "machine",
-}
-"""Verbs of version 0.1 that have another name now."""
-LOWERED_VERBS = {
-    **{name: f"study {name}" for name in ("audit", "blame", "loader", "oracle", "tta")},
-    "export": "results export",
-}
-"""Verbs of version 0.2 that are one level down now."""
-RAISED_VERBS = {"study congestion": "congestion"}
-"""Verbs of a group that are verbs of the first level now."""
 
 
 class Verbs(TyperGroup):
@@ -398,36 +399,24 @@ class Verbs(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Return name, command and further words of the verb that the words name.
 
-        An old name is taken, too, and told on standard error with the new one, but not
-        with --quiet or while words are completed.
+        An old name of version 0.2 is accepted; its new name is printed on standard
+        error, but not with --quiet or while words are completed.
 
         Raises:
-            InputError: the verb is of a plugin that is not installed.
+            InputError: the verb is of a plugin that is not installed, or was renamed or
+                removed in an earlier version.
         """
-        for new_name_of_verb, version in ((MOVED_VERBS, "0.3"), (LOWERED_VERBS, "0.4")):
-            if ctx.parent is None and args[0] in new_name_of_verb:
-                new_name = new_name_of_verb[args[0]]
-                if not ctx.resilient_parsing:
-                    farewell = f"the old name goes in {version}"
-                    say(
-                        f"'simshuffle {args[0]}' is 'simshuffle {new_name}' now; {farewell}."
-                    )
-                args = [*new_name.split(), *args[1:]]
-        old_name = f"{ctx.info_name} {args[0]}"
-        if ctx.parent is not None and old_name in RAISED_VERBS:
-            new_name = RAISED_VERBS[old_name]
-            if not ctx.resilient_parsing:
-                say(
-                    f"'simshuffle {old_name}' is 'simshuffle {new_name}' now; the old name goes in"
-                    " 0.4."
-                )
-            return ctx.parent.command.resolve_command(ctx.parent, [new_name, *args[1:]])
-        if args[0] in PLUGIN_REMEDIES and args[0] not in self.commands:
-            problem = Problem(
-                args[0],
-                "is a plugin, which is not installed",
-                "",
-                PLUGIN_REMEDIES[args[0]],
-            )
-            raise InputError(problem, "command line")
+        name = " ".join([*([ctx.info_name] if ctx.parent else []), args[0]])
+        if new_name := OLD_VERBS.get(name):
+            say_new_name(ctx, f"'simshuffle {name}'", f"'simshuffle {new_name}'")
+            top = ctx.parent or ctx
+            return top.command.resolve_command(top, [*new_name.split(), *args[1:]])
+        if name in REFUSED_VERBS:
+            remedy = f"Write 'simshuffle {REFUSED_VERBS[name]}'."
+            refuse(name, "is no verb any more", "", remedy, COMMAND_LINE)
+        if args[0] not in self.commands and args[0] in PLUGIN_REMEDIES | REMOVED:
+            is_removed = args[0] in REMOVED
+            rule = "was removed" if is_removed else "is a plugin, which is not installed"
+            remedy = (PLUGIN_REMEDIES | REMOVED)[args[0]]
+            refuse(args[0], rule, "", remedy, COMMAND_LINE)
         return super().resolve_command(ctx, args)

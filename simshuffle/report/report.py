@@ -11,6 +11,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
+from simshuffle.moved import describe_new_name
 from simshuffle.report.columns import Column, amount, count, share, text
 from simshuffle.report.timeline import (
     EXCLUSIVE,
@@ -456,7 +457,8 @@ def book_as_papers(table: pd.DataFrame) -> pd.DataFrame:
 
 def booked(table: pd.DataFrame) -> pd.DataFrame:
     """Return `book_as_papers`, by its name in version 0.2, with a warning."""
-    warnings.warn("booked is called book_as_papers now", FutureWarning, stacklevel=2)
+    message = describe_new_name("booked", "book_as_papers")
+    warnings.warn(message, FutureWarning, stacklevel=2)
     return book_as_papers(table)
 
 

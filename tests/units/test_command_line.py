@@ -13,11 +13,12 @@ import typer.main
 
 from simshuffle.cli import app, main
 from simshuffle.cli.common import reset_volume, set_volume, share_progress, show, study_progress
-from simshuffle.cli.help import LOWERED_VERBS, MOVED_VERBS, RAISED_VERBS
 from simshuffle.errors import InputError
+from simshuffle.moved import OLD_OPTIONS, OLD_VERBS, REFUSED_VERBS
 from simshuffle.spec.library import shipped_names
 from simshuffle.study import engine, standing
 from simshuffle.study.options import fields_of
+from simshuffle.study.registry import REMOVED
 from simshuffle.study.registry import verbs as study_verbs
 from simshuffle.study.standing import FIRST_LINE, Standing
 from tests.toy import TOY, Square, asked
@@ -145,26 +146,47 @@ def test_the_help_lists_every_verb_once_in_its_group(capsys, monkeypatch):
     assert len(COMMAND.commands) == sum(map(len, GROUPS.values())) + len(HIDDEN)
 
 
-@pytest.mark.parametrize("old", sorted(MOVED_VERBS | LOWERED_VERBS))
+@pytest.mark.parametrize("old", sorted(OLD_VERBS))
 def test_the_old_name_of_a_verb_says_the_new_one_and_works(old, capsys):
-    now = (MOVED_VERBS | LOWERED_VERBS)[old]
-    last = ["show"] if old == "topology" else []
-    assert main([old, *last, "--help"]) == 0
-    shown = capsys.readouterr()
-    assert f"'simshuffle {old}' is 'simshuffle {now}' now" in shown.err
-    assert main([*now.split(), *last, "--help"]) == 0
-    assert capsys.readouterr() == (shown.out, "")
-
-
-@pytest.mark.parametrize("old", sorted(RAISED_VERBS))
-def test_a_verb_that_was_one_level_down_says_its_new_name_and_works(old, capsys):
+    now = OLD_VERBS[old]
     assert main([*old.split(), "--help"]) == 0
     shown = capsys.readouterr()
-    assert f"'simshuffle {old}' is 'simshuffle {RAISED_VERBS[old]}' now" in shown.err
-    assert main([*RAISED_VERBS[old].split(), "--help"]) == 0
-    usage, _, rest = capsys.readouterr().out.partition(RAISED_VERBS[old])
-    assert shown.out.startswith(f"{usage}{old}")
-    assert shown.out.splitlines()[3:] == f"{usage}{old}{rest}".splitlines()[3:]
+    assert shown.err == (
+        f"'simshuffle {old}' is 'simshuffle {now}' now; the old name goes in 0.4.\n"
+    )
+    assert main([*now.split(), "--help"]) == 0
+    new = capsys.readouterr()
+    assert shown.out.splitlines()[3:] == new.out.splitlines()[3:]
+    assert new.err == ""
+
+
+@pytest.mark.parametrize("old", sorted(REFUSED_VERBS))
+def test_an_older_name_of_a_verb_is_refused_with_the_new_one(old, capsys):
+    now = REFUSED_VERBS[old]
+    assert main([old, "--help"]) == 2
+    assert f"Write 'simshuffle {now}'." in capsys.readouterr().err
+    assert command_of(now)
+
+
+def test_a_removed_verb_says_what_replaces_it(capsys):
+    assert main(["study", "policies", "--help"]) == 2
+    assert "policies: was removed" in (shown := capsys.readouterr().err)
+    assert REMOVED["policies"] in shown
+
+
+@pytest.mark.parametrize("old", sorted(OLD_OPTIONS))
+def test_the_old_name_of_an_option_says_the_new_one_and_works(old, capsys, nothing_is_done):
+    *verb, option = old.split()
+    for words in ([option, "wire"], [f"{option}=wire"]):
+        with pytest.raises(Reached):
+            main([*OUT[" ".join(verb)], *words])
+        told = f"{option} is {OLD_OPTIONS[old]} now; the old name goes in 0.4.\n"
+        assert told in capsys.readouterr().err
+    with pytest.raises(Reached):
+        main([*OUT[" ".join(verb)], option, "wire", "-q"])
+    assert capsys.readouterr().err == ""
+    assert main([*OUT[" ".join(verb)], option, "nothing"]) == 2
+    assert f"{OLD_OPTIONS[old]}: must be" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("words", [[], *(verb.split() for verb in VERBS)], ids=" ".join)

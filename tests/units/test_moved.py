@@ -4,10 +4,12 @@ import importlib
 import sys
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 import simshuffle
 from simshuffle.moved import NEW_PLACES, find_new_name
+from simshuffle.report import report
 
 
 @pytest.mark.parametrize("old", NEW_PLACES)
@@ -17,7 +19,11 @@ def test_every_new_place_is_there(old):
 
 
 @pytest.mark.parametrize(
-    "old", ["exchange.strategies", "studies.planning.costs", "verdict", "resuming.epochs"]
+    "old",
+    [
+        *("exchange.strategies", "studies.planning.costs", "verdict", "resuming.epochs"),
+        *("plan.verdict", "studies.calibrate.sample_costs", "train.source"),
+    ],
 )
 def test_an_old_name_is_the_same_module_and_says_the_new_one(old):
     name = f"simshuffle.{old}"
@@ -27,7 +33,7 @@ def test_an_old_name_is_the_same_module_and_says_the_new_one(old):
             sys.modules.pop(part, None)
     with pytest.warns(FutureWarning) as warned:
         found = importlib.import_module(name)
-    assert f"{name} is now {new}" in str(warned[-1].message)
+    assert f"{name} is {new} now; the old name goes in 0.4." == str(warned[-1].message)
     assert found is importlib.import_module(new)
 
 
@@ -39,3 +45,11 @@ def test_what_has_not_moved_is_left_alone():
         None,
         None,
     ]
+
+
+def test_the_breakdown_of_the_papers_has_its_old_name():
+    table = pd.DataFrame({"run": ["a"] * 2, "epoch": 1, "label": "IO", "seconds": [1.0, 2.0]})
+    with pytest.warns(FutureWarning, match="booked is book_as_papers now; .* goes in 0.4"):
+        old = report.booked(table)
+    pd.testing.assert_frame_equal(old, report.book_as_papers(table))
+    assert old["seconds"].tolist() == [3.0]

@@ -85,7 +85,6 @@ class HidingOptions(RefinedOptions):
             "NAME",
             "Another schedule: authors, pair, encoded or wire. Default: all. The scenario's own is"
             " always there.",
-            flag="--variant --way",
             many=True,
             choices=("authors", "pair", "encoded", "wire", "own"),
         ),
