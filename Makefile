@@ -7,7 +7,7 @@
 # make mutants  which changed lines no test notices; SEED=1 COUNT=40 ROOM=exchange draw others, fewer, of one folder
 # make benchmark  the speeds that must not fall, beside the last committed ones; WRITE=1 adds a row for each
 # make windows  the tables of windows against whole epochs in docs/windows.md; about half an hour
-# make reference  the pages of keys, tables and verbs in docs/reference
+# make reference  the pages of keys, tables and verbs in docs/reference, and the list of public names
 # make docs   the documentation as a site, in site/
 # make artifact  the main results, and whether they are the expected ones (ARTIFACT.md)
 # make validation  the tables of predicted against measured in docs/reference/validation.md
@@ -80,6 +80,7 @@ validation: $(VENV)/.installed-test
 
 reference: $(VENV)/.installed-test
 	$(BIN)/python docs/make_reference.py
+	$(BIN)/python -m tests.golden.make_public_api
 
 # the variable keeps mkdocs-material from printing what it thinks of other versions of mkdocs
 docs: $(VENV)/.installed-test

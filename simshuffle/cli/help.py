@@ -307,15 +307,6 @@ def print_help(ctx: Any, _: Any, is_requested: bool) -> None:
         ctx.exit()
 
 
-def say_new_name(ctx: Any, old_name: str, new_name: str) -> None:
-    """Print to standard error that an old name has a new one.
-
-    Nothing is printed with --quiet or while words are completed.
-    """
-    if not ctx.resilient_parsing:
-        say(describe_new_name(old_name, new_name))
-
-
 class VerbCommand(TyperCommand):
     """The command of a verb, whose help lists the words that options take."""
 
@@ -330,8 +321,8 @@ class VerbCommand(TyperCommand):
             option, equals, value = word.partition("=")
             if new_name := OLD_OPTIONS.get(f"{verb} {option}"):
                 args[index] = f"{new_name}{equals}{value}"
-                if not {"-q", "--quiet"} & {*args}:
-                    say_new_name(ctx, option, new_name)
+                if not (ctx.resilient_parsing or {"-q", "--quiet"} & {*args}):
+                    say(describe_new_name(option, new_name))
         if ctx.ignore_unknown_options and "--" in args:
             args.insert(args.index("--"), "--")  # click takes one of them away
         return super().parse_args(ctx, args)
@@ -408,7 +399,12 @@ class Verbs(TyperGroup):
         """
         name = " ".join([*([ctx.info_name] if ctx.parent else []), args[0]])
         if new_name := OLD_VERBS.get(name):
-            say_new_name(ctx, f"'simshuffle {name}'", f"'simshuffle {new_name}'")
+            if not ctx.resilient_parsing:
+                say(
+                    describe_new_name(
+                        f"'simshuffle {name}'", f"'simshuffle {new_name}'"
+                    )
+                )
             top = ctx.parent or ctx
             return top.command.resolve_command(top, [*new_name.split(), *args[1:]])
         if name in REFUSED_VERBS:
@@ -416,7 +412,9 @@ class Verbs(TyperGroup):
             refuse(name, "is no verb any more", "", remedy, COMMAND_LINE)
         if args[0] not in self.commands and args[0] in PLUGIN_REMEDIES | REMOVED:
             is_removed = args[0] in REMOVED
-            rule = "was removed" if is_removed else "is a plugin, which is not installed"
+            rule = (
+                "was removed" if is_removed else "is a plugin, which is not installed"
+            )
             remedy = (PLUGIN_REMEDIES | REMOVED)[args[0]]
             refuse(args[0], rule, "", remedy, COMMAND_LINE)
         return super().resolve_command(ctx, args)

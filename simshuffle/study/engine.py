@@ -31,7 +31,7 @@ from simshuffle.study.cell import Cell, Outcome, digest_of
 from simshuffle.study.executors import Executor, SerialExecutor
 from simshuffle.study.long_table import LazyTables, Table
 from simshuffle.study.origin import MADE, describe_origin
-from simshuffle.study.schema import LARGEST, REMEDY
+from simshuffle.study.schema import LARGEST, REMEDY, find_missing_files
 from simshuffle.study.server import handle_signals, interrupt
 from simshuffle.study.size import check_size
 from simshuffle.study.standing import Progress, StageWatch, WorkDone, listen_to_progress
@@ -386,7 +386,7 @@ def read(study: Study[Any], folder: Path) -> Result:
             as its schema requires.
     """
     meta = meta_of(folder)
-    missing = [name for name in study.files if not (folder / name).is_file()]
+    missing = find_missing_files(folder, study.files, study.stored)
     if missing or meta.get("kind") != study.kind:
         value = f"no {', '.join(missing)}" if missing else f"kind {meta.get('kind')!r}"
         rule = f"must be the result of 'simshuffle {study.verb or study.kind}'"

@@ -62,6 +62,7 @@ class Schema:
     newer: Mapping[str, str] = field(default_factory=dict)
     # columns that results of earlier versions lack, and the value that they have there
     absent: Mapping[str, Any] = field(default_factory=dict)
+    is_newer: bool = False  # whether results of earlier versions lack the table
 
     @property
     def meanings(self) -> dict[str, str]:
@@ -188,7 +189,8 @@ class Schema:
         """Read the table at ``stem``, with its numbers to the last bit.
 
         An empty text stays one. Columns that earlier versions lack are filled in, see
-        ``newer`` and ``absent``. Counts that may be empty are floats in a CSV file.
+        ``newer`` and ``absent``, and a table that they lack has no rows. Counts that
+        may be empty are floats in a CSV file.
 
         A table in Parquet without key of more than `ROWS_AT_ONCE` rows is checked piece
         by piece, and not loaded: a `LongTable`. It must have all columns; none are
@@ -198,6 +200,8 @@ class Schema:
             InputError: the table cannot be read, or `check` refuses it.
         """
         path = stem.with_name(stem.name + self.suffix)
+        if self.is_newer and not path.exists():
+            return self.empty()
         try:
             if self.suffix == ".csv":
                 table = self._csv(path)
@@ -265,6 +269,24 @@ class Schema:
 REMEDY = (
     "Give a folder that simshuffle wrote and nobody changed, or make the result again."
 )
+
+
+def find_missing_files(
+    folder: Path, names: Sequence[str], stored: Mapping[str, Schema]
+) -> list[str]:
+    """Return the ``names`` of files that a result folder lacks.
+
+    A table that earlier versions lack (``stored`` has the schemas by name) may be
+    missing where ``columns.json`` does not describe it.
+    """
+    missing = [name for name in names if not (folder / name).is_file()]
+    if missing and "columns.json" not in missing:
+        description = (folder / "columns.json").read_text("utf-8", "replace")
+        for name, schema in stored.items():
+            file = f"{name}{schema.suffix}"
+            if schema.is_newer and file in missing and file not in description:
+                missing.remove(file)
+    return missing
 
 
 def problems_of_misfits(fits: Mapping[str, bool]) -> Iterator[Problem]:

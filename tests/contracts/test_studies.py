@@ -73,6 +73,38 @@ def test_what_is_stored_is_read_back(made):
         )
 
 
+@pytest.mark.parametrize("made", NAMES, indirect=True)
+def test_a_folder_of_an_earlier_version_is_read_and_printed(made, tmp_path):
+    """Columns and tables that earlier versions lack are filled in."""
+    study, _, result, folder = made
+    old = copied(folder, tmp_path / "old")
+    schemas = study.schemas(result.meta)
+    lacking = {}
+    for name in study.stored:
+        later = [*schemas[name].newer, *schemas[name].absent]
+        path = old / f"{name}{schemas[name].suffix}"
+        if schemas[name].is_newer:
+            path.unlink()
+            described = json.loads((old / "columns.json").read_text())
+            del described[path.name]
+            (old / "columns.json").write_text(json.dumps(described))
+        elif later and path.suffix == ".csv":
+            pd.read_csv(path, dtype=str, keep_default_na=False).drop(columns=later).to_csv(
+                path, index=False
+            )
+        lacking[name] = later
+    found = read_folder(old)
+    assert found.parts
+    for name, later in lacking.items():
+        if schemas[name].is_newer:
+            assert len(found.tables[name]) == 0
+        assert list(found.tables[name].columns) == list(result.tables[name].columns)
+        for column in set(later) & schemas[name].absent.keys():
+            value = schemas[name].absent[column]
+            assert all(each == value or is_nan(each) for each in found.tables[name][column])
+    assert str(found)
+
+
 def copied(folder: Path, to: Path) -> Path:
     return Path(shutil.copytree(folder, to))
 

@@ -58,6 +58,23 @@ def test_the_table_of_packages_has_all_that_an_installation_takes_and_the_extras
     assert extras <= set(re.findall(r"`(\w+)`", table.partition("What an")[0]))
 
 
+def test_the_changelog_has_the_form_of_keep_a_changelog():
+    """A line a change; of the kinds of that form, in their order; newest versions first."""
+    kinds = ["Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"]
+    head, *versions = re.split(r"^## ", (ROOT / "CHANGELOG.md").read_text("utf-8"), flags=re.M)
+    assert head.startswith("# Changelog\n") and versions[0].startswith("[Unreleased]\n")
+    names = [re.match(r"\[([\d.]+)\] - \d{4}-\d\d-\d\d\n", text)[1] for text in versions[1:]]
+    assert names == sorted(names, key=lambda name: [*map(int, name.split("."))], reverse=True)
+    assert names[0] == PROJECT["version"]
+    for version in versions:
+        _, *sections = re.split(r"^### ", version, flags=re.MULTILINE)
+        found = [section.split("\n")[0] for section in sections]
+        assert found == [kind for kind in kinds if kind in found]
+        lines = [line for section in sections for line in section.splitlines()[1:] if line]
+        assert [line for line in lines if not line.startswith("- ")] == []
+        assert [line for line in lines if len(line.split()) > 31] == [], "at most 30 words"
+
+
 # ------------------------------------------------------------------------------ forms and workflow
 
 

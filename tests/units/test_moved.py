@@ -18,13 +18,7 @@ def test_every_new_place_is_there(old):
     assert path.is_dir() or path.with_suffix(".py").is_file()
 
 
-@pytest.mark.parametrize(
-    "old",
-    [
-        *("exchange.strategies", "studies.planning.costs", "verdict", "resuming.epochs"),
-        *("plan.verdict", "studies.calibrate.sample_costs", "train.source"),
-    ],
-)
+@pytest.mark.parametrize("old", [*NEW_PLACES, "exchange.strategies", "studies.planning.costs"])
 def test_an_old_name_is_the_same_module_and_says_the_new_one(old):
     name = f"simshuffle.{old}"
     new = find_new_name(name)

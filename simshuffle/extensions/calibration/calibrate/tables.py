@@ -56,7 +56,8 @@ MEASUREMENTS = Schema(
             "algorithm of an all-to-all, as its tool calls it; for IOR and mdtest, how they used"
             " files; empty if not known"
         ),
-    }
+    },
+    absent={"algorithm": ""},
 )
 """A row for each number that a tool printed."""
 _MEASUREMENT_COLUMNS = MEASUREMENTS.columns

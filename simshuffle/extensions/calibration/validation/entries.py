@@ -33,6 +33,7 @@ ENTRIES = Schema(
         "interval_high": amount("upper end of the 90 % interval", empty=True),
     },
     key=("by", *ROW_KEY),
+    is_newer=True,
 )
 """A row for each prediction of others."""
 BESIDE = Schema(

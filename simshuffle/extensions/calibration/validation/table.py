@@ -288,7 +288,8 @@ SCHEMA = Schema(
             name: text(COLUMNS[name])
             for name in ("kind", "scenario", "values", "spread", "reason", "source")
         },
-    }
+    },
+    absent={"interval_low": np.nan, "interval_high": np.nan},
 )
 """A row for each measured number."""
 PREDICTED = ("predicted", "predicted_low", "predicted_high", "traffic")
