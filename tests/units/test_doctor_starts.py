@@ -206,8 +206,8 @@ def diagnosed(capfd, *, workers=0, **parts):
 @pytest.mark.parametrize(
     ("parts", "sentence", "place"),
     [
-        ({"order": "time.sleep(0.2)", "workers": 1}, "The sampler takes 0.2 s", "Order.__iter__"),
-        ({"order": "time.sleep(0.2)"}, "The sampler takes 0.2 s", "Order.__iter__"),
+        ({"order": "time.sleep(0.2)", "workers": 1}, "The sampler takes 0.2", "Order.__iter__"),
+        ({"order": "time.sleep(0.2)"}, "The sampler takes 0.2", "Order.__iter__"),
         ({"between": "time.sleep(0.2)"}, "Between two epochs the script takes 0.2", "<module>"),
     ],
 )

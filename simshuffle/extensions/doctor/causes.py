@@ -49,6 +49,10 @@ WAITING = 0.3
 """Share of its time that a data set's own code computes, below which it rather waits
 for something outside (chosen).
 """
+COMPUTING_READS = 0.6
+"""Weight of reads in which workers compute: what they read for is the likelier cause
+(chosen).
+"""
 UNTOLD = "latency or bandwidth"
 """Name of what requests or bytes take, where the record cannot tell which."""
 
@@ -192,8 +196,10 @@ def _reading_causes(loop: RecordedLoop) -> Iterator[LoopWithoutCause]:
     count = loop.sum_of("read", "count").sum()
     nbytes = loop.sum_of("read", "nbytes").sum()
     bytes_s = cached_s + device_s
-    if not sizes_vary and (request_s.any() or bytes_s.any()):
-        all_s = request_s + bytes_s
+    all_s = request_s + bytes_s
+    # bytes from memory that a worker copies: computing, which decoding and parsing come with
+    weight = COMPUTING_READS if _computes_reads(loop) else 1.0
+    if not sizes_vary and all_s.any() and weight == 1.0:
         sentence = (
             f"A read takes {all_s.sum() / max(count, 1):.2g} s and brings"
             f" {nbytes / max(count, 1) / 1e3:.3g} kB, {nbytes / all_s.sum() / 1e6:.3g} MB/s a"
@@ -204,10 +210,12 @@ def _reading_causes(loop: RecordedLoop) -> Iterator[LoopWithoutCause]:
     elif request_s.any():
         seconds = request_s.sum() / max(count, 1)
         sentence = f"Reading takes {seconds:.2g} s a request, whatever its size."
-        yield LoopWithoutCause("latency", shorten(loop.times, request_s), sentence)
-    if sizes_vary and bytes_s.any():
+        without = shorten(loop.times, request_s)
+        yield LoopWithoutCause("latency", without, sentence, weight)
+    if (sizes_vary or weight < 1.0) and bytes_s.any():
         sentence = f"Reading brings {nbytes / bytes_s.sum() / 1e6:.3g} MB/s a worker."
-        yield LoopWithoutCause("bandwidth", shorten(loop.times, bytes_s), sentence)
+        without = shorten(loop.times, bytes_s)
+        yield LoopWithoutCause("bandwidth", without, sentence, weight)
 
     is_later_epoch = (loop.epoch_of_batch > 0)[:, None]
     later_nbytes = np.nan_to_num(loop.sum_of("read", "disk_nbytes")) * is_later_epoch
@@ -224,6 +232,16 @@ def _reading_causes(loop: RecordedLoop) -> Iterator[LoopWithoutCause]:
         saved_s = misses.extra_s
     without = shorten(loop.times, saved_s)
     yield LoopWithoutCause("page cache", without, sentence, 1.25 * SPECIAL)
+
+
+def _computes_reads(loop: RecordedLoop) -> bool:
+    """Return whether workers compute while they read, rather than wait: they wait for
+    less than `WAITING` of their reads. False where that is not known.
+    """
+    idle_s = loop.sum_of("fetch") - loop.sum_of("fetch", "cpu_s")
+    idle_s = idle_s - np.nan_to_num(loop.sum_of("fetch", "queued_s"))
+    idle_s = idle_s - loop.sum_of("lock")
+    return bool(idle_s.sum() < WAITING * loop.sum_of("read").sum())
 
 
 class CacheMisses(NamedTuple):

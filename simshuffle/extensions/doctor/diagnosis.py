@@ -224,10 +224,14 @@ def diagnose(record: Record) -> Diagnosis:
     times_without = {candidate.name: candidate.times for candidate in candidates}
     changes = candidate_remedies(loop, times_without, [cause.name for cause in causes])
     best_times = [change.best_times or change.times for change in changes]
+    best_gains = factor * _saved_seconds(batch_s, best_times)
+    gains = factor * _saved_seconds(batch_s, [change.times for change in changes])
+    quiet_shares = np.array([change.quiet_share for change in changes])
+    gains += quiet_shares * (best_gains - gains)
     remedies = rank_remedies(
         changes,
-        gains=factor * _saved_seconds(batch_s, [change.times for change in changes]),
-        best_gains=factor * _saved_seconds(batch_s, best_times),
+        gains=gains,
+        best_gains=best_gains,
         loop=loop,
         batch_s=disturbed_s,
         replay_error=abs(replay_error),

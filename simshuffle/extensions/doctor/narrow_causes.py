@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from simshuffle.extensions.doctor.loop import RecordedLoop
-from simshuffle.extensions.doctor.places import is_transform
+from simshuffle.extensions.doctor.places import describe_main_part, is_transform
 from simshuffle.extensions.doctor.rows_by_batch import index_of_samples
 from simshuffle.extensions.doctor.without_cause import SPECIAL, LoopWithoutCause
 from simshuffle.extensions.doctor.workers import (
@@ -78,6 +78,7 @@ def slow_worker_causes(loop: RecordedLoop) -> Iterator[LoopWithoutCause]:
                     f" {peers_s:.2g} s."
                 )
                 without = shorten(loop.times, extra_s)
+                sentence += describe_main_part(loop)
                 yield LoopWithoutCause("slow worker", without, sentence, SPECIAL)
 
 
@@ -127,6 +128,7 @@ def slow_sample_causes(loop: RecordedLoop) -> Iterator[LoopWithoutCause]:
         f"{is_slow.sum()} of {len(is_slow)} samples take {seconds[is_slow].mean():.2g} s on"
         f" average, the median sample {median_s:.2g} s{slowest}."
     )
+    sentence += describe_main_part(loop)
     yield LoopWithoutCause(
         "slow sample", shorten(loop.times, extra_s), sentence, SPECIAL
     )
@@ -192,6 +194,7 @@ def periodic_causes(loop: RecordedLoop) -> Iterator[LoopWithoutCause]:
         if operation == "fetch":
             sentence = f"Every {mean_period:.3g} batches, in the loader's order, one takes longer."
             without = shorten(times, extra_s)
+            sentence += describe_main_part(loop)
             yield LoopWithoutCause("loader dips", without, sentence, 1.1 * SPECIAL)
         else:
             mean_s = extra_s[extra_s > 0].mean()

@@ -5,11 +5,12 @@ looked at.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import PurePath
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from simshuffle.extensions.doctor.loop import RecordedLoop
+from simshuffle.extensions.doctor.loop import FETCH_PARTS, RecordedLoop
 
 MIN_SIGHTINGS = 10
 """Stacks seen of an operation from which a place is named (chosen)."""
@@ -45,6 +46,33 @@ class CodePlace:
         return f" {100 * self.share:.0f} % of that is in {self.where}{library_call}."
 
 
+def select_sightings(loop: RecordedLoop, operation: str) -> list[Mapping[str, Any]]:
+    """Return the stacks seen of an operation, and of fetches without timed parts if the
+    operation takes `MOSTLY` of the fetches.
+    """
+    operations = {operation}
+    if loop.sum_of(operation).sum() >= MOSTLY * loop.sum_of("fetch").sum() > 0:
+        operations.add("fetch")
+    return [
+        sighting
+        for sighting in loop.code_places or ()
+        if sighting["operation"] in operations
+    ]
+
+
+def describe_main_part(loop: RecordedLoop) -> str:
+    """Return the sentence on where the longest part of the fetches spends its time, to
+    stand behind another; '' if no place stands out.
+    """
+    parts = (*FETCH_PARTS, "collate")
+    longest = max(parts, key=lambda part: float(loop.sum_of(part).sum()))
+    place = main_place(loop, longest)
+    if place is None:
+        return ""
+    library_call = f", which calls {place.calls}" if place.calls else ""
+    return f" Fetches are mostly in {place.where}{library_call}."
+
+
 def is_of_torch(place: CodePlace) -> bool:
     """Return whether a place is in PyTorch itself."""
     return "torch" in PurePath(place.file).parts
@@ -56,11 +84,7 @@ def main_place(loop: RecordedLoop, operation: str) -> CodePlace | None:
     None if the function has less than `NOTABLE` of the operation's stacks, if these are
     fewer than `MIN_SIGHTINGS`, or if the recorder looked at no stacks.
     """
-    sightings = [
-        sighting
-        for sighting in loop.code_places or ()
-        if sighting["operation"] == operation
-    ]
+    sightings = select_sightings(loop, operation)
     total = sum(sighting["count"] for sighting in sightings)
     functions: Counter[tuple[str, str]] = Counter()
     for sighting in sightings:
@@ -101,11 +125,7 @@ def is_transform(loop: RecordedLoop) -> bool:
     """
     if loop.code_places is None:
         return True
-    sightings = [
-        sighting
-        for sighting in loop.code_places
-        if sighting["operation"] == "transform"
-    ]
+    sightings = select_sightings(loop, "transform")
     total = sum(sighting["count"] for sighting in sightings)
     transforming = sum(
         sighting["count"] for sighting in sightings if sighting["transforms"]

@@ -152,12 +152,15 @@ def _shorten_times(
     quiet_fetch_s = np.maximum(fetch_s - removed_s["fetch"], 0.0)
     loop_cpu_s = np.minimum(times.handover_s, waits.computed_s["wait"])
     answer_s = np.maximum(times.handover_s - loop_cpu_s - removed_s["wait"], 0.0)
+    # without workers the handover has the sampler's waits, which need no core
+    sampler_s = np.minimum(loop.sum_of("order") * (not times.workers), answer_s)
+    answer_s = answer_s - sampler_s
     return replace(
         times,
         load_s=quiet_fetch_s + (times.load_s - fetch_s) * kept_share,
         step_s=np.maximum(times.step_s - removed_s["step"] - late_collective_s, 0.0),
         send_s=times.send_s * kept_share,
-        handover_s=loop_cpu_s + answer_s * kept_share,
+        handover_s=loop_cpu_s + sampler_s + answer_s * kept_share,
         busy_extra_s=times.busy_extra_s * kept_share,
     )
 

@@ -61,15 +61,16 @@ def shorten(
 
 
 def quiet_times(times: LoopTimes) -> LoopTimes:
-    """Return the times of the loop whose steps and handovers nothing disturbs: steps
-    take their 10 % quantile at most, and batches are in hand at once.
+    """Return the times of the loop whose steps and handovers nothing disturbs: both
+    take their 10 % quantile at most, and batches are sent at once.
     """
-    quick_s = np.quantile(times.step_s, 0.1, axis=0)
+    quick_step_s = np.quantile(times.step_s, 0.1, axis=0)
+    quick_handover_s = np.quantile(times.handover_s, 0.1)
     return replace(
         times,
-        step_s=np.minimum(times.step_s, quick_s),
+        step_s=np.minimum(times.step_s, quick_step_s),
         send_s=0.0,
-        handover_s=np.minimum(times.handover_s, HANDOVER_S),
+        handover_s=np.minimum(times.handover_s, quick_handover_s),
         busy_extra_s=0.0,
     )
 
