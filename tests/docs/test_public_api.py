@@ -7,7 +7,14 @@ import pytest
 
 from simshuffle import moved
 from tests.golden import make_public_api as api
-from tests.golden.make_public_api import FILE, PAGE, find_lost, list_changes, read_lines
+from tests.golden.make_public_api import (
+    FILE,
+    PAGE,
+    find_lost,
+    list_changes,
+    read_levels,
+    read_lines,
+)
 
 
 @pytest.fixture(scope="module")
@@ -17,7 +24,8 @@ def names():
 
 def test_the_interface_is_that_of_the_golden_file(names):
     text = FILE.read_text("utf-8")
-    assert list_changes(read_lines(text), names) == []
+    changes = list_changes(read_lines(text), names)
+    assert not changes, "\n".join(changes)
     assert api.write_lines(names) == text
 
 
@@ -71,6 +79,14 @@ def test_a_stable_name_may_go_where_a_list_has_it(lost, old, names):
     left = {name: detail for name, detail in names.items() if name != lost} | {old: "now x"}
     assert find_lost(names, left) == []
     assert api.RENEW in list_changes(names, left)[-1]
+
+
+def test_a_new_verb_needs_a_level(names, monkeypatch):
+    text = PAGE.read_text("utf-8").replace("`study sizes`, ", "")
+    monkeypatch.setattr(api, "read_levels", lambda _: read_levels(text))
+    told = list_changes(names, api.describe_interface())
+    assert "~ verb study sizes: stable, verb -> without a level, verb" in told
+    assert told[-1] == "verb study sizes: docs/stability.md gives no level, stable or provisional."
 
 
 def test_a_provisional_name_may_go_and_a_changed_default_is_told(names):

@@ -23,6 +23,7 @@ OWNERS = ("verb", "function", "key", "folder")
 STABLE = "stable, "
 READ = ", in every folder that is read"
 """End of the detail of a stored column for which nothing is filled in where a folder lacks it."""
+NO_LEVEL = "without a level"
 VOLUME = {"help", "quiet", "verbose"}
 """Options that every verb has."""
 
@@ -118,7 +119,7 @@ def describe_interface():
     names = {}
     parts = [list_functions(), list_verbs(get_command(app)), list_columns(), list_keys()]
     for owner, name, detail in (line for part in parts for line in part):
-        level = levels.get(owner) or levels[owner.partition(".")[0]]
+        level = levels.get(owner) or levels.get(owner.partition(".")[0], NO_LEVEL)
         names[name] = f"{level}, {detail}"
     old = {"verb": OLD_VERBS, "option": OLD_OPTIONS, "module": NEW_PLACES}
     old |= {"refused verb": REFUSED_VERBS, "removed": REMOVED}
@@ -173,6 +174,9 @@ def is_replaced(name, replaced):
 
 def list_obstacles(stored, names):
     """What keeps the golden file from being renewed, with a remedy."""
+    owners = [name for name, detail in names.items() if detail.startswith(NO_LEVEL)]
+    if owners := [name for name in owners if name.partition(" ")[0] in OWNERS]:
+        yield f"{', '.join(owners)}: docs/stability.md gives no level, stable or provisional."
     if lost := find_lost(stored, names):
         yield (
             f"{', '.join(lost)}: stable, so the old name stays for one version."
