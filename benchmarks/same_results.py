@@ -93,12 +93,6 @@ ALWAYS = (
     Named("train", "*.stderr", "* of * runs, about * left", "measured on this machine"),
 )
 DELIBERATE: tuple[Named, ...] = (
-    Named(
-        "*",
-        "*.stderr",
-        "'simshuffle * is 'simshuffle * now; the old name goes in 0.3.",
-        "is so",
-    ),
     Named("*", "*.png", "", "figures are declared once, for paper and for the page"),
     Named("*", "*.pdf", "", "the same"),
 )

@@ -84,7 +84,7 @@ def case(
             words += part.split() if isinstance(part, str) else setting(*part)
         lines.append(tuple(words))
     if plot:
-        lines.append(("plot", plot, "--out", "figures"))
+        lines.append(("results", "plot", plot, "--out", "figures"))
     return Case(name, tuple(lines))
 
 
@@ -132,10 +132,10 @@ CASES = (
     ),
     case(
         "replay",
-        "replay cases/two_share_down.json.gz --compare",
-        "replay cases/p1_w2_32.json.gz --tolerance 0.01 --out ends.csv",
-        "replay cases/p1_w1_32.json.gz --network analytic --out bounds.csv.gz",
-        "replay cases/two_staggered.json.gz --network packet --compare",
+        "study replay cases/two_share_down.json.gz --compare",
+        "study replay cases/p1_w2_32.json.gz --tolerance 0.01 --out ends.csv",
+        "study replay cases/p1_w1_32.json.gz --network analytic --out bounds.csv.gz",
+        "study replay cases/two_staggered.json.gz --network packet --compare",
     ),
     case(
         "congestion",
@@ -155,7 +155,7 @@ CASES = (
     case(
         "ablate",
         (
-            "ablate quickstart --seeds 2 --alone partner_scope=host --out out",
+            "study ablate quickstart --seeds 2 --alone partner_scope=host --out out",
             (*TINY, "world_size=4", "workload.dataset.num_samples=320", *JITTER),
         ),
         plot="out",
@@ -163,7 +163,7 @@ CASES = (
     case(
         "hiding",
         (
-            "hiding quickstart --world-size 8 --world-size 16 --way authors --way wire --out out",
+            "study hiding quickstart --world-size 8,16 --variant authors,wire --out out",
             ("workload.dataset.num_samples=6400",),
         ),
         plot="out",
@@ -171,26 +171,26 @@ CASES = (
     case(
         "oracle",
         (
-            "oracle quickstart --world-sizes 1,8 --simulate data@8 --out out",
+            "study oracle quickstart --world-sizes 1,8 --simulate data@8 --out out",
             ("sweep={}",),
         ),
         (
-            "oracle quickstart --world-sizes 4 --strategies data,spatial --json",
+            "study oracle quickstart --world-sizes 4 --strategies data,spatial --json",
             ("sweep={}",),
         ),
         plot="out",
     ),
     case(
         "loader",
-        "loader --samples 2000 --shards 16 --nodes 2 --epochs 2 --out out",
-        "loader --samples 512 --shards 8 --order own:shuffle=local --json",
+        "study loader --samples 2000 --shards 16 --nodes 2 --epochs 2 --out out",
+        "study loader --samples 512 --shards 8 --order own:shuffle=local --json",
         plot="out",
     ),
     case(
         "calibrate",
-        "calibrate logs/nccl-1-host.txt logs/nccl-2-hosts.txt --out nccl",
-        "calibrate logs/osu-latency.txt logs/osu-bw.txt logs/ior-4-hosts.txt --out machine",
-        "calibrate logs/epochs-vgg16.csv --model vgg16=vgg16_chainer --fit-up-to 8 --json",
+        "machine calibrate logs/nccl-1-host.txt logs/nccl-2-hosts.txt --out nccl",
+        "machine calibrate logs/osu-latency.txt logs/osu-bw.txt logs/ior-4-hosts.txt --out machine",
+        "machine calibrate logs/epochs-vgg16.csv --model vgg16=vgg16_chainer --fit-up-to 8 --json",
         (
             "check quickstart",
             ("include=[nccl/calibration.yaml, machine/calibration.yaml]",),
@@ -198,16 +198,16 @@ CASES = (
     ),
     case(
         "validate",
-        "validate --only testbed --only storage --only collectives --out out",
-        "validate --only testbed --json",
-        "validate --only storage --to markdown",
+        "study validate --only testbed --only storage --only collectives --out out",
+        "study validate --only testbed --json",
+        "study validate --only storage --to markdown",
         plot="out",
     ),
     case("train", "train study.yaml --out out --processes 1", plot="out"),
     case(
         "tta",
         "train study.yaml --out trained --processes 1",
-        ("tta trained quickstart --scale trained --target 0.5 --out out", TINY),
+        ("study tta trained quickstart --scale trained --target 0.5 --out out", TINY),
         plot="out",
     ),
     case("filtering", "train filtering.yaml --out out --processes 1", plot="out"),

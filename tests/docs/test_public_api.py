@@ -1,6 +1,7 @@
 """The public interface is the one of tests/golden/public_api.txt; docs/stability.md has the level
 of each name, and the old names are those of the code."""
 
+import importlib
 import re
 
 import pytest
@@ -43,6 +44,17 @@ def test_the_page_has_the_old_names_and_the_version_that_ends_them():
         old: f"{old.rpartition(' ')[0]} {new}" for old, new in moved.OLD_OPTIONS.items()
     }
     assert f"go in {moved.FAREWELL}" in text
+
+
+def test_commands_of_the_benchmarks_have_no_old_names(names, monkeypatch):
+    """Those that `benchmarks/same_results.py` runs on two checkouts."""
+    monkeypatch.syspath_prepend(str(api.ROOT / "benchmarks"))
+    cases = importlib.import_module("verb_cases")
+    for words in (words for case in cases.CASES for words in case.commands):
+        verb = " ".join(words[: 2 if words[0] in cases.GROUPS else 1])
+        assert f"verb {verb}" in names, words
+        options = [word for word in words if word.startswith("--")]
+        assert not [each for each in options if f"{verb} {each}" in moved.OLD_OPTIONS]
 
 
 @pytest.mark.parametrize(
