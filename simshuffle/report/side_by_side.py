@@ -67,28 +67,33 @@ def _value(value: Any) -> str:
     return cut_text(text, MAX_LETTERS)
 
 
-def last_epochs(table: pd.DataFrame) -> Iterator[str]:
+def last_epochs(table: pd.DataFrame, num_epochs: tuple[int, ...] = ()) -> Iterator[str]:
     """Yield a sentence on how much the last epoch of each run differs; none without
     epochs.
 
     It names the run that differs most, and the largest difference of the others.
     ``table`` is as in `values`; nothing is yielded without columns epoch and label.
+    ``num_epochs`` of A and B, if they are known: where they differ, the sentence names
+    the last epoch that both have.
     """
     if not {"epoch", "label"} <= {*table} or table.empty:
         return
     epoch_rows = table[table["label"] == WHOLE]
     keys = [key for key in _keys(table) if key not in {"epoch", "label"}]
     last = rows_of_last_epoch(epoch_rows, keys)
+    heading = "Last epoch"
+    if len(set(num_epochs)) > 1:
+        heading = f"Epoch {last['epoch'].max()} (the last that both have)"
     changes = last["difference"].abs().sort_values(ascending=False)
     if changes.empty:
         return
     if not changes.iloc[0] > 0:
-        yield "Last epochs: the same in A and B."
+        yield f"{heading}: the same in A and B."
         return
     row = last.loc[changes.index[0]].to_dict()
     a, b = (_number(row[letter], row.get(f"{letter}_half")) for letter in "ab")
     run = ", ".join(str(row[key]) for key in keys)
-    text = f"Last epoch of {run}: A {a} s, B {b} s, {_change(row['difference'])}"
+    text = f"{heading} of {run}: A {a} s, B {b} s, {_change(row['difference'])}"
     if len(changes) > 1:
         second_change = changes.iloc[1]
         other_runs = (

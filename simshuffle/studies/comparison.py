@@ -123,7 +123,7 @@ class Comparison:
         for letter, side in sides:
             yield f"{letter}: {side.name}, {side.meta.get('kind', 'scenario')}"
         for table in self.tables.values():
-            yield from side_by_side.last_epochs(table)
+            yield from side_by_side.last_epochs(table, self._num_epochs())
         if self.asked.empty:
             yield "No inputs differ."
         else:
@@ -145,6 +145,16 @@ class Comparison:
                 date = (side.meta.get("made") or {}).get("date")
                 date_text = f", made {date}" if date else ""
                 yield f"{letter}: fingerprint {side.meta['fingerprint']}{date_text}."
+
+    def _num_epochs(self) -> tuple[int, ...]:
+        """Return the number of the last epoch of A and of B, as far as there is one."""
+        epochs = [
+            side.result.tables["epochs"]["epoch"]
+            for side in (self.a, self.b)
+            if side.result is not None
+            and "epoch" in side.result.tables.get("epochs", ())
+        ]
+        return tuple(int(numbers.max()) for numbers in epochs if len(numbers))
 
     def as_json(self) -> dict[str, Any]:
         """Return the comparison as plain values; missing numbers (NaN) are None.

@@ -341,6 +341,18 @@ def test_differences_below_rounding_are_none(folders):
     assert "values are the same, but for rounding." in text
 
 
+def test_the_epoch_that_leads_is_named_where_one_side_has_more(tmp_path):
+    base = small(**{**SIZE, "workload__exchange": BOTH[1]})
+    longer = base.with_values({"epochs": base.epochs + 1})
+    text = str(compare(read_side(run(base)), read_side(run(longer))))
+    assert f"Epoch {base.epochs} (the last that both have): the same" in text
+    assert "Last epoch" not in text
+    slower = longer.with_values({"workload.jitter.compute": 0.3})
+    text = str(compare(read_side(run(base)), read_side(run(slower))))
+    assert f"Epoch {base.epochs} (the last that both have) of partial-0.3 @4: A " in text
+    assert "Last epoch: the same" in str(compare(*[read_side(run(base))] * 2))
+
+
 def test_the_epoch_leads_with_its_interval_and_no_schedule_that_all_share(tmp_path):
     """A wait that grows a million times is no headline: A waits for less than 0.1 % of an epoch."""
     base = small(**{**SIZE, "workload__exchange": BOTH[1]})
