@@ -503,6 +503,9 @@ def test_what_measures_an_input_is_said_by_the_first_beginning_of_its_key():
     assert measured_by("cluster.parallel_file_system.read_bandwidth").startswith("IOR")
     assert measured_by("cluster.parallel_file_system.open_rate").startswith("mdtest")
     assert measured_by("cluster.topology.link_bandwidth").startswith("osu_bw")
+    assert measured_by("cluster.object_store.latency").startswith("warp")
+    assert "DistributedDataParallel" in measured_by("workload.allreduce.overlap.hooks")
+    assert measured_by("workload.allreduce.channels").startswith("nccl-tests")
 
 
 def test_options_that_repeat_intervals_are_those_that_were_asked_for():

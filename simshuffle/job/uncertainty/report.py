@@ -59,6 +59,8 @@ MEASURED_BY = {
     "cluster.parallel_file_system.client": "IOR, then simshuffle machine calibrate",
     "cluster.parallel_file_system.": "mdtest, then simshuffle machine calibrate",
     "cluster.message_passing.": "osu_latency and osu_alltoall, then simshuffle machine calibrate",
+    "cluster.object_store.": "warp get with 1 and with many connections",
+    "workload.allreduce.overlap.": "a batch timed with and without DistributedDataParallel",
     "workload.allreduce.": "nccl-tests, then simshuffle machine calibrate",
     "workload.model.": "a few epochs on 1 and 2 GPUs, then simshuffle machine calibrate",
     "cluster.": "osu_bw, then simshuffle machine calibrate",
