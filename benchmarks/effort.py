@@ -27,7 +27,7 @@ scenario = load_scenario(sys.argv[1], {"sweep": {}, **json.loads(sys.argv[2])})
 ready = time.process_time()
 cell = RunCell(scenario.to_dict(), "")
 with tempfile.TemporaryDirectory() as folder:
-    Disk(Path(folder)).put("none", cell.run(lambda share: None))
+    Disk(Path(folder)).add("none", cell.run(lambda share: None))
 seconds = time.process_time() - ready
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 found = effort(scenario)

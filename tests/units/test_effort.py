@@ -77,14 +77,14 @@ def test_memory_is_estimated_within_a_factor_of_two():
 
 
 def test_seconds_and_bytes_are_sums_by_hand():
-    # an allreduce: 0.15 ms of 1,000 flows, 1.2 ms of 10,000 that wait; 10 are posted in 11 us each,
-    # 3 laid out at twice that; 100 passes are slowed down by 9.5 us
+    # an allreduce: 0.42 ms of 1,000 flows, 1.8 ms of 10,000 that wait; 10 are posted in 65 us each,
+    # 3 laid out at twice that; 100 passes are slowed down by 2 us
     allreduces = AllreduceEffort(10, 3, 1000, 10_000, 100)
-    assert allreduces.seconds == pytest.approx(10 * 1.361e-3 + 3 * 2.7e-3 + 950e-6)
+    assert allreduces.seconds == pytest.approx(10 * 2.285e-3 + 3 * 4.44e-3 + 200e-6)
     assert allreduces.nbytes == 800e3 + 320e3 + 3 * (140e3 + 80e3)
     of = Effort(1e5, 2e4, 1e6, 4, 1000, 1e6, allreduces, 1e4, hosts=500)
-    sent, ranks = 8e-6 * 2e4, 90e-3
-    rest = 0.1 + 2.2 + 0.2 + 0.2 + 0.6 + 0.02 + 0.6 + allreduces.seconds
+    sent, ranks = 4.8e-6 * 2e4, 31e-3
+    rest = 0.1 + 0.77 + 0.25 + 0.52 + 0.0185 + 0.6 + allreduces.seconds
     assert of.seconds == pytest.approx(rest + sent + ranks)
     assert replace(of, exact=False).seconds == pytest.approx(5.6 * of.seconds)
     crowded = replace(of, ranks=4096).seconds  # twice those that fit the caches

@@ -278,22 +278,21 @@ IMPORTANCE = "importance_exchange:exchange_fraction"
 LARGE = "large/imagenet21k-16384"
 MEASURED = [
     # CPU s without start, MB: on one core of an AMD EPYC with benchmarks/effort.py
-    ("quickstart", "local_shuffle", {}, 0.22, 259),
-    ("paper/strategies", "global_shuffle", {"world_size": 1024}, 2.4, 312),
-    ("abci-imagenet1k", f"{PARTIAL}=0.1", {}, 4.74, 480),
-    ("abci-imagenet1k", f"{PARTIAL}=0.7", {}, 12.9, 595),
-    ("paper/importance", f"{IMPORTANCE}=0.1", {"world_size": 512}, 4.30, 436),
-    # the whole command, less START
-    (LARGE, f"{PARTIAL}=0.1", {"time_tolerance": 0.0}, 54.5, 2140),
-    ("validation/resnet50-summit", "local_shuffle", {"epochs": 1}, 0.56, 360),
-    ("validation/deepcam-selene", "local_shuffle", {}, 1.69, 367),
+    ("quickstart", "local_shuffle", {}, 0.28, 259),
+    ("paper/strategies", "global_shuffle", {"world_size": 1024}, 1.34, 320),
+    ("abci-imagenet1k", f"{PARTIAL}=0.1", {}, 2.92, 351),
+    ("abci-imagenet1k", f"{PARTIAL}=0.7", {}, 14.5, 497),
+    ("paper/importance", f"{IMPORTANCE}=0.1", {"world_size": 512}, 3.63, 390),
+    (LARGE, f"{PARTIAL}=0.1", {"time_tolerance": 0.0}, 31.9, 1349),
+    ("validation/resnet50-summit", "local_shuffle", {"epochs": 1}, 0.80, 343),
+    ("validation/deepcam-selene", "local_shuffle", {}, 1.42, 318),
 ]
 
 
 HALVING = {"source": "assumed", "kind": "halving_doubling", "rails": 2}
 HALVING |= {"intra_host_latency": "3.4 us", "inter_host_latency": "9.6 us"}
 HALVING |= {"intra_host_bus_bandwidth": "21 GB/s", "inter_host_bus_bandwidth": "6.3 GB/s"}
-OVERLAPS = {"none": (1.64, 395), "ddp": (4.36, 438), "horovod": (8.55, 647)}
+OVERLAPS = {"none": (1.62, 329), "ddp": (6.00, 356), "horovod": (12.5, 520)}
 """The same for an epoch of local shuffling at 2048 ranks of ABCI with this allreduce."""
 
 

@@ -185,17 +185,18 @@ def check_size(scenario: Scenario) -> None:
         )
 
 
-# measured with benchmarks/effort.py and effort_shipped.py on one core of an AMD EPYC; the
-# seconds are fitted to docs/data/effort.csv (least squares of the logarithms)
+# seconds are fitted to docs/data/effort.csv (robust least squares of the logarithms), which
+# benchmarks/effort_shipped.py measured: CPU seconds on an AMD EPYC whose two cores were
+# shared; bytes are from benchmarks/effort.py
 START = 0.7
 """s to import what simulates and to load the compiled network; compiling it, once,
 takes 6 s.
 """
-PER_ITERATION = 2.2e-5
+PER_ITERATION = 7.7e-6
 """s for an iteration of a rank: its reads and its compute; or for a batch of a pass
 that measures importance.
 """
-PER_WAITING = 2e-5
+PER_WAITING = 2.5e-5
 """s more where all ranks wait for the file system, whose transfers are then never
 alike.
 """
@@ -217,33 +218,32 @@ MOST, MOST_AT = 150, 0.01
 """Iterations of windows that do in the end, where an exchange makes them differ, at
 that tolerance: a mean is known to a tolerance by as many as its square is smaller.
 """
-PER_SENDING = 1e-5
-"""s more if samples are sent after it."""
-PER_SAMPLE = 8e-6
+PER_SAMPLE = 4.8e-6
 """s for a sample that is sent."""
 CACHED_RANKS, GROWTH = 2048, 0.45
 """Ranks up to which that holds; beyond, the network no longer fits the caches, and a
 sample or rank takes as many times longer as there are times more ranks, to this power:
-that of the network alone (docs/network.md), held against runs of 16,384 to 131,072
-ranks.
+that of the network alone (docs/network.md), held against two runs of 16,384 ranks.
 """
-PER_STORED = 1.5e-7
+PER_STORED = 1.3e-7
 """s for a sample of the data set in an epoch, to plan it."""
-PER_RANK = 9e-5
+PER_RANK = 3.1e-5
 """s for a rank: its links and routes."""
-PER_HOST = 4e-5
+PER_HOST = 3.7e-5
 """s for a host of the machine, with ranks or without: its cables and its name."""
 PER_PACKET = 0.6e-6
 """s for a packet, over four to six cables."""
-PER_ALLREDUCE = 1.1e-5
-"""s to post an allreduce and to hear of its end."""
-PER_FLOW, PER_EDGE = 0.15e-6, 0.12e-6
+PER_ALLREDUCE = 6.5e-5
+"""s to post an allreduce and to hear of its end, and for what an iteration takes
+whatever the number of ranks.
+"""
+PER_FLOW, PER_EDGE = 0.42e-6, 0.18e-6
 """s for a flow of an allreduce, and for what a flow waits for."""
 LAYING_OUT = 2.0
 """Ratio of the time to lay an allreduce out, once for each size, to the time to
 simulate it.
 """
-PER_OVERLAP = 9.5e-6
+PER_OVERLAP = 2e-6
 """s for an iteration of a rank whose backward pass is slowed down by allreduces."""
 MOST_SIZES = 64
 """Sizes of allreduces where layers are fused as they come: about so many come up in a
@@ -331,7 +331,6 @@ class Effort:
             0.1
             + PER_ITERATION * self.iterations
             + PER_WAITING * self.waiting
-            + PER_SENDING * min(self.iterations, self.samples)
             + PER_SAMPLE * crowding * self.samples
             + PER_STORED * self.stored * self.epochs
             + PER_RANK * crowding * self.ranks
