@@ -3,10 +3,12 @@
     python -m benchmarks.doctor_cases --seed 1 --count 200 --out cases.csv
     python -m benchmarks.doctor_cases --seed 1 --count 200 --truth cases.csv --out again.csv
     python -m benchmarks.doctor_cases --table cases.csv
+    python -m benchmarks.doctor_cases --table cases.csv --out outcomes.csv
     python -m benchmarks.doctor_cases --seed 1 --write 7 --out folder
 
-A run that was interrupted goes on with the cases that its file lacks. A case takes some 25 s,
-and 12 s where ``--truth`` names a file of rows that were measured before.
+With both ``--table`` and ``--out`` it writes what benchmarks/doctor_calibration.py counts: cases
+whose truth is beyond noise. A run that was interrupted goes on with the cases that its file lacks.
+A case takes some 25 s, and 12 s where ``--truth`` names a file of rows that were measured before.
 """
 
 from __future__ import annotations
@@ -18,8 +20,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 from benchmarks.doctor_cases.case import draw_case
-from benchmarks.doctor_cases.judge import COLUMNS, ScriptRunner, judge_case
-from benchmarks.doctor_cases.table import text_of
+from benchmarks.doctor_cases.judge import COLUMNS, HEALTHY, ScriptRunner, judge_case
+from benchmarks.doctor_cases.table import is_right, text_of
 
 Truths = dict[tuple[str, str], dict[str, str]]
 
@@ -56,6 +58,19 @@ def judge_cases(
         )
 
 
+def write_outcomes(rows: list[dict[str, str]], path: Path) -> None:
+    """Write the cases whose truth is beyond noise for benchmarks/doctor_calibration.py."""
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["named", "evidence", "put_in"])
+        for row in rows:
+            if row["error"] or row["is_settled"] != "1":
+                continue
+            named = row["named_first"].replace(HEALTHY, "")
+            truth = row["truth_first"].replace(HEALTHY, "")
+            writer.writerow([named, row["evidence"], named if is_right(row) else truth])
+
+
 def main() -> None:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -76,6 +91,8 @@ def main() -> None:
         if not arguments.table.exists():
             parser.error(f"{arguments.table}: no such file")
         print(text_of(read_rows(arguments.table)))
+        if arguments.out is not None:
+            write_outcomes(read_rows(arguments.table), arguments.out)
     elif arguments.out is None:
         parser.error("--out is needed")
     elif arguments.write is not None:

@@ -64,6 +64,9 @@ class Row:
     named_first: str = ""
     named_second: str = ""
     confidence: float = 0.0
+    evidence: float = (
+        1.0  # for the first name, before cases are counted; 1 of a healthy one
+    )
     predicted_gain: float = 0.0
     predicted_low: float = 0.0
     predicted_high: float = 0.0
@@ -275,6 +278,7 @@ def read_diagnosis(row: Row, diagnosis: dict[str, object]) -> None:
     row.named_first = first["name"]
     row.named_second = causes[1]["name"] if len(causes) > 1 else ""
     row.confidence = number_of(first["confidence"])
+    row.evidence = float(first["evidence"])
     remedies = [
         remedy
         for remedy in diagnosis["remedies"]

@@ -174,6 +174,7 @@ def diagnosis(**changes):
         "name": "collate",
         "share": 0.6,
         "confidence": 0.9,
+        "evidence": 0.8,
         "sentence": "Most is in collate (train.py:7).",
     }
     remedy = {"cause": "collate", "share": 0.5, "gain_s": 0.01, "low": 0.008, "high": 0.012}
@@ -184,6 +185,7 @@ def test_a_diagnosis_is_read():
     row = Row(0, 0)
     judge.read_diagnosis(row, diagnosis())
     assert (row.named_first, row.confidence, row.named_line) == ("collate", 0.9, "train.py:7")
+    assert row.evidence == 0.8
     gains = (row.predicted_low, row.predicted_gain, row.predicted_high)
     assert gains == pytest.approx((0.4, 0.5, 0.6))
     judge.read_diagnosis(row, diagnosis(confidence="sure (19 of 20 such cases)"))
@@ -253,6 +255,15 @@ def test_tables_count_names_gains_and_confidence():
         "within 15 points: 1 of 2 (50%); inside the interval: 1 of 2 (50%); either: 2 of 2 (100%)",
     ):
         assert line in text
+
+
+def test_outcomes_are_those_whose_truth_is_beyond_noise(tmp_path):
+    command.write_outcomes(ROWS, tmp_path / "outcomes.csv")
+    lines = (tmp_path / "outcomes.csv").read_text().splitlines()
+    assert lines == [
+        *("named,evidence,put_in", "collate,1.0,collate", "collate,1.0,collate"),
+        *("workers,1.0,collate", ",1.0,"),
+    ]
 
 
 def test_an_interrupted_run_goes_on(tmp_path, monkeypatch):
