@@ -29,6 +29,7 @@ from simshuffle.cli.new_questions import (
     questions_of,
     split_answer,
 )
+from simshuffle.cli.new_sources import describe_measured
 from simshuffle.study.options import Argument, Option, words
 
 app = typer.Typer()
@@ -88,7 +89,10 @@ def new(
     (scenario, machine), warnings = write_drafts(name, answers, from_dlio)
     for text in warnings:
         say(f"Warning: {text}" if from_dlio else text)
-    for line in list_advice(scenario, answers, is_of_dlio=from_dlio is not None):
+    is_of_dlio = from_dlio is not None
+    for line in list_advice(scenario, answers, is_of_dlio=is_of_dlio):
+        say(line)
+    for line in describe_measured(answers):
         say(line)
     typer.echo(f"Scenario: {scenario}\nMachine: {machine}")
     typer.echo(f"Next: simshuffle check {shlex.quote(str(scenario))}")

@@ -40,6 +40,25 @@ QUESTION_OF_INPUT = {q.name.replace("_", "-"): q for q in QUESTIONS if q.source_
 """The questions whose numbers have a source, by the names that options have for them."""
 
 
+def describe_measured(user_answers: Mapping[str, str]) -> list[str]:
+    """Return a sentence on which of the user's numbers count as measured, and how to say
+    that some are guesses; [] where none do, or the user has said what is behind them.
+    """
+    sources = sources_of_inputs(user_answers)
+    measured = [
+        question.option
+        for question in QUESTION_OF_INPUT.values()
+        if sources[question.name] == SENTENCE_OF_KIND[MEASURED]
+    ]
+    if not measured or any(user_answers.get(name) for name in KIND_OF_QUESTION):
+        return []
+    guess = measured[0].removeprefix("--")
+    return [
+        f"Taken as measured: {', '.join(measured)}. Name those that you guessed, and intervals"
+        f" get wider: --estimated {guess}."
+    ]
+
+
 def sources_of_inputs(user_answers: Mapping[str, str]) -> dict[str, str]:
     """Return the source of each of `QUESTION_OF_INPUT`, by the name of its question.
 

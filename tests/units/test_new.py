@@ -509,3 +509,14 @@ def test_a_short_count_is_written_out(tmp_path):
     arguments += ["--batch-size", "8", "--batch-time", "20 ms", "--gradients", "10 MB"]
     assert main(["new", str(tmp_path / "mine"), *arguments]) == 0
     assert "num_samples: 50000\n" in (tmp_path / "mine.yaml").read_text()
+
+
+def test_what_counts_as_measured_is_said_until_guesses_are_named(tmp_path, capsys):
+    arguments = ["--hosts", "2", "--samples", "50000", "--sample-size", "110 kB"]
+    arguments += ["--batch-size", "8", "--batch-time", "20 ms", "--gradients", "10 MB"]
+    assert main(["new", str(tmp_path / "mine"), *arguments, "--pfs-opens", "9 k/s"]) == 0
+    text = " ".join(capsys.readouterr().err.split())
+    assert "Taken as measured: --pfs-opens, --batch-time." in text
+    assert "--estimated pfs-opens" in text
+    assert main(["new", str(tmp_path / "two"), *arguments, "--estimated", "batch-time"]) == 0
+    assert "Taken as measured" not in capsys.readouterr().err
