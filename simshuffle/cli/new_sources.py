@@ -45,16 +45,16 @@ def describe_measured(user_answers: Mapping[str, str]) -> list[str]:
     that some are guesses; [] where none do, or the user has said what is behind them.
     """
     sources = sources_of_inputs(user_answers)
-    measured = [
+    measured_options = [
         question.option
         for question in QUESTION_OF_INPUT.values()
         if sources[question.name] == SENTENCE_OF_KIND[MEASURED]
     ]
-    if not measured or any(user_answers.get(name) for name in KIND_OF_QUESTION):
+    if not measured_options or any(user_answers.get(name) for name in KIND_OF_QUESTION):
         return []
-    guess = measured[0].removeprefix("--")
+    guess = measured_options[0].removeprefix("--")
     return [
-        f"Taken as measured: {', '.join(measured)}. Name those that you guessed, and intervals"
+        f"Taken as measured: {', '.join(measured_options)}. Name those that you guessed, and intervals"
         f" get wider: --estimated {guess}."
     ]
 
