@@ -29,7 +29,7 @@ from simshuffle.cli.new_questions import (
     questions_of,
     split_answer,
 )
-from simshuffle.cli.new_sources import describe_measured
+from simshuffle.cli.new_sources import describe_sources
 from simshuffle.study.options import Argument, Option, words
 
 app = typer.Typer()
@@ -92,7 +92,7 @@ def new(
     is_of_dlio = from_dlio is not None
     for line in list_advice(scenario, answers, is_of_dlio=is_of_dlio):
         say(line)
-    for line in describe_measured(answers):
+    for line in describe_sources(answers):
         say(line)
     typer.echo(f"Scenario: {scenario}\nMachine: {machine}")
     typer.echo(f"Next: simshuffle check {shlex.quote(str(scenario))}")

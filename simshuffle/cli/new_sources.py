@@ -40,7 +40,7 @@ QUESTION_OF_INPUT = {q.name.replace("_", "-"): q for q in QUESTIONS if q.source_
 """The questions whose numbers have a source, by the names that options have for them."""
 
 
-def describe_measured(user_answers: Mapping[str, str]) -> list[str]:
+def describe_sources(user_answers: Mapping[str, str]) -> list[str]:
     """Return a sentence on which of the user's numbers count as measured, and how to say
     that some are guesses; [] where none do, or the user has said what is behind them.
     """
