@@ -54,8 +54,8 @@ def describe_sources(user_answers: Mapping[str, str]) -> list[str]:
         return []
     guess = measured_options[0].removeprefix("--")
     return [
-        f"Taken as measured: {', '.join(measured_options)}. Name those that you guessed, and intervals"
-        f" get wider: --estimated {guess}."
+        f"Taken as measured: {', '.join(measured_options)}. Name those that you guessed, and"
+        f" intervals get wider: --estimated {guess}."
     ]
 
 
