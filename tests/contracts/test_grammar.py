@@ -38,6 +38,7 @@ FIRST = {
     "-- COMMAND": "the command that is run",
     "FOLDER": "a folder of the file system that is measured",
     "KIND": "what a figure shows",
+    "WORD": "of names and descriptions, which are searched",
     "[scenario|study|topology|VERB]": "whose schema",
 }
 """What stands for the first argument, and its one meaning."""

@@ -500,7 +500,7 @@ def test_without_a_folder_for_compiled_kernels_commands_work_and_say_so(tmp_path
     case.write_text(json.dumps({"links": {"capacity": [1e9], "latency": [0]}, "flows": flows}))
     code = (
         "import numba.core.caching as caching, sys; caching.CacheImpl._locator_classes = []; from"
-        " simshuffle.cli import main; sys.exit(main(['replay', sys.argv[1], '--network',"
+        " simshuffle.cli import main; sys.exit(main(['study', 'replay', sys.argv[1], '--network',"
         " 'packet']))"
     )
     done = python("-c", code, str(case), cwd=tmp_path)

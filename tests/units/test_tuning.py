@@ -140,7 +140,7 @@ def test_the_shape_of_orders_is_that_of_the_scenario(tmp_path, capsys):
     says = read_folder(tmp_path / "a").meta["says"]
     assert (says["nodes"], says["ranks"], says["workers"], says["batch_size"]) == (16, 64, 4, 32)
     # and the result is done again without the scenario
-    assert main(["verify", str(tmp_path / "a")]) == 0
+    assert main(["results", "verify", str(tmp_path / "a")]) == 0
 
 
 READ_BY = {"nodes": 3, "gpus": 2, "workers": 2, "batch_size": 5, "epochs": 2}
