@@ -22,7 +22,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
@@ -129,7 +128,7 @@ def draw_chart(rows: pd.DataFrame) -> Chart:
 
 def write_rows(
     compare_folder: Callable[[Path], pd.DataFrame], results: Path, name: str
-) -> Any:
+) -> pd.DataFrame:
     """Write docs/data/NAME.csv from the folders of ``results`` that are there, and return
     its rows."""
     rows = pd.concat(

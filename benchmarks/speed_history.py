@@ -15,12 +15,22 @@ import datetime
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import pandas as pd
-from speed import CASES, ROOT, Case, Version, command_cost, cost_of
+from speed import (
+    CASES,
+    REPEATS,
+    ROOT,
+    Case,
+    Cost,
+    Version,
+    command_cost,
+    cost_of,
+    least,
+)
 
 from simshuffle.report import canvas, paper
 from simshuffle.report.chart import Axis, Chart, Look, Mark, Panel, log_axis
@@ -29,7 +39,6 @@ HISTORY = ROOT / "benchmarks" / "speeds.csv"
 FIGURE = ROOT / "docs" / "figures" / "speed"
 ALLOWED = 1.10
 """Time of a metric over its last one, both in calibration loops, beyond which it fails."""
-REPEATS = 3
 METRICS = {
     "`simshuffle --help`": "help",
     "`simshuffle check quickstart`": "check quickstart",
@@ -69,22 +78,23 @@ class Speed:
         return self.seconds / self.calibration_s
 
 
-def measure_seconds(case: Case, version: Version) -> float:
-    costs = [case.measure(version).seconds for _ in range(REPEATS)]
-    return min(seconds for seconds in costs if seconds is not None)
+def measure_seconds(measure: Callable[[Version], Cost], version: Version) -> float:
+    """Return CPU seconds, the least of `REPEATS` measurements."""
+    seconds = least([measure(version) for _ in range(REPEATS)]).seconds
+    assert seconds is not None, "nothing is stopped without a limit"
+    return seconds
 
 
-def calibrate(version: Version) -> float:
-    """Return the CPU seconds of the calibration loop, the least of three."""
+def measure_calibration(version: Version) -> Cost:
     with tempfile.TemporaryDirectory() as folder:
-        run = partial(cost_of, version, ["-c", CALIBRATION], Path(folder))
-        return min(run().seconds or 0.0 for _ in range(REPEATS))
+        return cost_of(version, ["-c", CALIBRATION], Path(folder))
 
 
 def measure_speed(case: Case, version: Version) -> Speed:
-    before = calibrate(version)
-    seconds = measure_seconds(case, version)
-    return Speed(seconds, (before + calibrate(version)) / 2)
+    before = measure_seconds(measure_calibration, version)
+    seconds = measure_seconds(case.measure, version)
+    after = measure_seconds(measure_calibration, version)
+    return Speed(seconds, (before + after) / 2)
 
 
 def last_ratios() -> dict[str, float]:

@@ -16,15 +16,13 @@ from simshuffle.study.options import COMMAND_LINE, Argument, Option
 
 app = typer.Typer()
 
-KINDS = {
-    "scenarios": "scenario",
-    "studies": "study",
-    "topologies": "machine",
-    "models": "model",
-    "datasets": "data set",
-    "failures": "failures",
-}
-"""What comes with simshuffle: the folder or catalog, and the word for one of it."""
+FOLDERS = {"scenarios": "scenario", "studies": "study", "topologies": "machine"}
+"""Folders of files that come with simshuffle, and the word for one of them."""
+CATALOGS = {"models": "model", "datasets": "data set", "failures": "failures"}
+"""Catalogs that come with simshuffle, and the word for an entry."""
+KINDS = FOLDERS | CATALOGS
+PLURALS = {"topologies": "machines", "datasets": "data sets"}
+"""Words for several of a kind that are not the name of its folder or catalog."""
 TO_BEGIN_WITH = {
     "scenarios": (
         "quickstart",
@@ -55,11 +53,11 @@ class ShippedEntry:
         return f"{KINDS[self.folder]:9} {self.name:32} {self.description}"
 
     def has_words(self, words: list[str]) -> bool:
-        """Return true if each of the words, in small letters, is in name, kind or
+        """Return true if each of the words, in any letters, is in name, kind or
         description.
         """
         text = f"{self.line} {self.folder}".lower()
-        return all(word in text for word in words)
+        return all(word.lower() in text for word in words)
 
 
 def read_shipped_entries() -> list[ShippedEntry]:
@@ -72,13 +70,13 @@ def read_shipped_entries() -> list[ShippedEntry]:
     )
 
     entries = []
-    for folder in [*KINDS][:3]:
+    for folder in FOLDERS:
         for name in shipped_names(folder):
             # a line of the text: a YAML reader takes a hundred times as long
             text = (shipped_folder(folder) / f"{name}.yaml").read_text(encoding="utf-8")
             match = re.search(r"^description: (?:>-?\n +)?(.*)$", text, re.MULTILINE)
             entries.append(ShippedEntry(folder, name, match[1] if match else ""))
-    for kind in [*KINDS][3:]:
+    for kind in CATALOGS:
         for name in catalog_names(kind):
             description = _describe_values(kind, catalog_entry(kind, name))
             entries.append(ShippedEntry(kind, name, description))
@@ -118,11 +116,7 @@ def list_(
     entries = read_shipped_entries()
     chosen = entries
     if words:
-        chosen = [
-            entry
-            for entry in entries
-            if entry.has_words([word.lower() for word in words])
-        ]
+        chosen = [entry for entry in entries if entry.has_words(words)]
         if not chosen:
             rule = f"must be in the name or description of one of {len(entries)} things"
             remedy = "simshuffle list --all lists all."
@@ -152,8 +146,7 @@ def _describe_rest(entries: list[ShippedEntry], num_listed: int) -> str:
     """Return a line on what was not listed, and how to list it."""
     counts = Counter(entry.folder for entry in entries)
     kinds = ", ".join(
-        f"{count} {folder.replace('topologies', 'machines').replace('datasets', 'data sets')}"
-        for folder, count in counts.items()
+        f"{count} {PLURALS.get(folder, folder)}" for folder, count in counts.items()
     )
     return (
         f"{num_listed} of {len(entries)}: {kinds}. simshuffle list WORD searches names and"

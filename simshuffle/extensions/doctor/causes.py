@@ -19,7 +19,7 @@ from simshuffle.extensions.doctor.narrow_causes import (
     slow_worker_causes,
     worker_start_causes,
 )
-from simshuffle.extensions.doctor.places import is_transform, main_place
+from simshuffle.extensions.doctor.places import describe_main_place, is_transform
 from simshuffle.extensions.doctor.quiet import COMPUTING_PARTS
 from simshuffle.extensions.doctor.repeated_work import repeated_work_causes
 from simshuffle.extensions.doctor.rows_by_batch import index_of_samples
@@ -161,8 +161,7 @@ def _fetch_causes(loop: RecordedLoop) -> Iterator[LoopWithoutCause]:
         sentence = template.format(
             share=_percent(part_s, times.load_s), each=f"{part_s.sum() / count:.2g}"
         )
-        if place := main_place(loop, operation):
-            sentence += place.sentence()
+        sentence += describe_main_place(loop, operation)
         is_computing = operation in COMPUTING_PARTS and name != UNTOLD
         without = (
             reduce_computing(loop, part_s) if is_computing else shorten(times, part_s)

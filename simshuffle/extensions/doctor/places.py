@@ -40,10 +40,11 @@ class CodePlace:
         """Function, name of the file without its folder, and line: "f (a.py:3)"."""
         return f"{self.function} ({PurePath(self.file).name}:{self.line})"
 
-    def sentence(self) -> str:
-        """Return the sentence on the place, to stand behind one on the operation."""
+    @property
+    def where_and_calls(self) -> str:
+        """The place as of `where`, and the function of a library that it calls."""
         library_call = f", which calls {self.calls}" if self.calls else ""
-        return f" {100 * self.share:.0f} % of that is in {self.where}{library_call}."
+        return f"{self.where}{library_call}"
 
 
 def select_sightings(loop: RecordedLoop, operation: str) -> list[Mapping[str, Any]]:
@@ -60,6 +61,16 @@ def select_sightings(loop: RecordedLoop, operation: str) -> list[Mapping[str, An
     ]
 
 
+def describe_main_place(loop: RecordedLoop, operation: str) -> str:
+    """Return the sentence on where an operation spends its time, to stand behind one on
+    the operation; '' if no place stands out.
+    """
+    place = main_place(loop, operation)
+    if place is None:
+        return ""
+    return f" {100 * place.share:.0f} % of that is in {place.where_and_calls}."
+
+
 def describe_main_part(loop: RecordedLoop) -> str:
     """Return the sentence on where the longest part of the fetches spends its time, to
     stand behind another; '' if no place stands out.
@@ -67,10 +78,7 @@ def describe_main_part(loop: RecordedLoop) -> str:
     parts = (*FETCH_PARTS, "collate")
     longest = max(parts, key=lambda part: float(loop.sum_of(part).sum()))
     place = main_place(loop, longest)
-    if place is None:
-        return ""
-    library_call = f", which calls {place.calls}" if place.calls else ""
-    return f" Fetches are mostly in {place.where}{library_call}."
+    return f" Fetches are mostly in {place.where_and_calls}." if place else ""
 
 
 def is_of_torch(place: CodePlace) -> bool:

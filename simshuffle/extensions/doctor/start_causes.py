@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from simshuffle.extensions.doctor.loop import RecordedLoop
-from simshuffle.extensions.doctor.places import main_place
+from simshuffle.extensions.doctor.places import describe_main_place
 from simshuffle.extensions.doctor.without_cause import SPECIAL, LoopWithoutCause
 from simshuffle.extensions.doctor.workers import shorten
 from simshuffle.spec.arrays import Floats
@@ -81,8 +81,7 @@ def _start_sentence(
     }
     name, (seconds, template) = max(parts.items(), key=lambda part: part[1][0].sum())
     sentence = template.format(float(seconds.mean()))
-    place = None if name == "fetch" else main_place(loop, name)
-    return sentence + (place.sentence() if place else "")
+    return sentence + ("" if name == "fetch" else describe_main_place(loop, name))
 
 
 def evaluation_causes(loop: RecordedLoop) -> Iterator[LoopWithoutCause]:
@@ -97,11 +96,10 @@ def evaluation_causes(loop: RecordedLoop) -> Iterator[LoopWithoutCause]:
         f"After every {interval:.3g} steps a loop over another loader goes on inside the"
         f" step, for {mean_s:.2g} s."
     )
-    place = main_place(loop, "step")
     without = shorten(loop.times, step_s=evaluation_s)
     yield LoopWithoutCause(
         EVALUATION,
         without,
-        sentence + (place.sentence() if place else ""),
+        sentence + describe_main_place(loop, "step"),
         1.2 * SPECIAL,
     )
