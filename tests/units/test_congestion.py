@@ -574,8 +574,11 @@ def test_the_verdict_says_for_which_routings_it_holds(routed, tables):
 
 def test_figures_show_every_routing(routed):
     figure = laid_out(figures.times_chart(routed.tables))
-    labels = [ax.get_ylabel() for ax in figure.axes if ax.get_ylabel()]
-    assert labels == [f"time of an exchange (s) with messages, fluid\n{name}" for name in ROUTINGS]
+    routing_names = [ax.get_title().split("\n")[-1] for ax in figure.axes]
+    assert list(dict.fromkeys(routing_names)) == list(ROUTINGS)
+    # one title for all rows: titles of rows would run into each other
+    assert figure.get_supylabel() == "time of an exchange (s) with messages, fluid"
+    assert not any(ax.get_ylabel() for ax in figure.axes)
     single = laid_out(figures.times_chart(one_size(routed.tables)))
     assert [ax.get_title() for ax in single.axes] == list(ROUTINGS)
     heat = laid_out(figures.heat_chart(routed.tables))

@@ -120,18 +120,14 @@ def _scaling_chart(tables: Tables) -> Chart:
     for routing in names:
         routing_times = times[times["routing"] == routing]
         bounds = sets[sets["routing"] == routing]
-        routing_line = f"\n{routing}" if len(names) > 1 else ""
         for batching in batchings:
             batching_times = routing_times[
                 (routing_times["batching"] == batching)
                 | (routing_times["pattern"] == "all_to_all")
             ]
-            y_title = f"time of an exchange (s){cost}, {model}{routing_line}" * (
-                batching == batchings[0]
-            )
-            y = log_axis(y_title, 0.8 * (lowest or 1e-9), 1.25 * times["time_s"].max())
+            y = log_axis("", 0.8 * (lowest or 1e-9), 1.25 * times["time_s"].max())
             x = Axis(log=True, ticks=ticks(sizes, str), turned=45)
-            title = BATCHINGS[batching] if routing == names[0] else ""
+            title = BATCHINGS[batching] + f"\n{routing}" * (len(names) > 1)
             panels.append(
                 Panel(
                     [
@@ -161,6 +157,7 @@ def _scaling_chart(tables: Tables) -> Chart:
         across=len(batchings),
         share="xy",
         x="ranks (above: content of a message)",
+        y=f"time of an exchange (s){cost}, {model}",
     )
 
 
