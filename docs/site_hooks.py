@@ -69,9 +69,11 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
         return f"{text}({relpath(_uri(path), folder)}{section})"
 
     fences = re.split(r"(^```.*?^```\n?)", markdown, flags=re.MULTILINE | re.DOTALL)
-    return "".join(
+    text = "".join(
         part if part.startswith("```") else LINK.sub(mended, part) for part in fences
     )
+    # pictures with a width, which Markdown does not have: README.md alone
+    return text.replace('<img src="docs/', '<img src="')
 
 
 def _linked(path: Path) -> list[str]:

@@ -79,7 +79,7 @@ def test_console(block, folder, preloaded, request):
     first, *parts = re.split(r"^\$ ", block, flags=re.MULTILINE)
     assert parts and not first
     for part in parts:
-        command, *lines = part.splitlines()
+        command, *lines = part.replace("\\\n", "").splitlines()
         printed = run(preloaded, shlex.split(command, comments=True), folder)
         if EXACT in request.node.name:
             assert set(lines) - {"..."} <= set(printed.splitlines())

@@ -42,7 +42,8 @@ def test_the_facts_of_the_readme_are_those_of_the_project():
 
 
 def test_the_readme_asks_no_other_host_for_pictures():
-    pictures = re.findall(r"!\[[^\]]*\]\(([^)]+)\)", (ROOT / "README.md").read_text("utf-8"))
+    text = (ROOT / "README.md").read_text("utf-8")
+    pictures = re.findall(r"!\[[^\]]*\]\(([^)]+)\)", text) + re.findall(r'<img src="([^"]+)"', text)
     assert pictures
     assert all((ROOT / picture).is_file() for picture in pictures)
 
