@@ -86,6 +86,7 @@ def check(
     if interval or ranges or any(run.measured for run in runs.values()):
         from simshuffle.job.uncertainty.report import bound_facts
         from simshuffle.report import intervals
+        from simshuffle.study.verdict import Verdict, join_sentences
 
         facts = bound_facts(runs, interval, ranges or {})
         rows = [
@@ -100,8 +101,13 @@ def check(
             }
             for row in rows
         ]
-        parts += [*intervals.details(facts), *intervals.describe_measured(facts)]
-        parts += intervals.measure_next(facts)
+        basis = intervals.describe_measured(facts)
+        next_steps = [*intervals.describe_misfits(facts), intervals.measure_next(facts)]
+        verdict_lines = Verdict(
+            rests_on=join_sentences(basis),
+            measure_next=join_sentences(next_steps) or f"{intervals.NOTHING_NARROWS}.",
+        ).lines()
+        parts += [*intervals.details(facts), *verdict_lines]
         parts += filter(None, [intervals.worth_table(facts)])
     rows, lines = advise_on_files(rows, scenarios, runs)
     print_answer(lambda: rows, lambda: [*parts, *lines], json=json, table_format=to)

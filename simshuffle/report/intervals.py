@@ -6,7 +6,7 @@ none.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, NotRequired
 
@@ -112,18 +112,16 @@ MIN_SHRINKAGE = 0.01
 """Share of a prediction by which half an interval must shrink for it to be said."""
 NO_INTERVALS_TO_COMPARE = "no interval: run with --interval"
 """Phrase on numbers without an interval, where results are compared."""
-NO_INTERVALS_OF_TIMES = (
-    "No interval of these times includes errors of inputs and model: run the same scenario with"
-    " --interval for the interval of an epoch."
-)
-"""The same of times beside those of a run's epochs."""
+ERRORS_LEFT_OUT = "errors of inputs and laws (simshuffle run --interval)"
+"""Phrase on what to ask next where times have no interval."""
+NOTHING_NARROWS = "nothing: no single input narrows an interval notably"
+"""Phrase on what to measure next where no measurement helps."""
 OVER_SEEDS = "ranges are over seeds alone, without errors of inputs and model"
 """The same of what is compared on the same bytes and machine."""
-OVERLAP = (
-    "Intervals that overlap are no tie: errors that A and B share are in both. To see how sure the"
-    " order is, simulate A and B in one run with --interval."
-)
-"""What is said beside intervals of two results."""
+OVERLAP = "both results; A and B share errors, so intervals that overlap are no tie."
+"""What a comparison of results with intervals rests on."""
+COMPARE_NEXT = "how sure the order is (A and B in one simshuffle run --interval)."
+"""What to ask next after a comparison."""
 WITH_MEASURED = "with yours"
 """Heading of the middle of an interval that measured runs have moved."""
 WHISKER = Look("90 % interval\n(inputs, model, chance)", "#555555", size=7.0, width=0.9)
@@ -224,35 +222,41 @@ def centre_of(stored: Plain, run: str) -> str:
     return _seconds(interval["centre"]) if "centre" in interval else "-"
 
 
-def describe_measured(stored: Plain) -> Iterator[str]:
-    """Yield a sentence on what measured runs say of the fastest run on the most ranks,
-    and one on each measured run that does not fit; nothing without measured runs.
+def describe_measured(stored: Plain) -> list[str]:
+    """Return what measured runs say of the fastest run on the most ranks, without '.';
+    [] without measured runs.
     """
     measured = stored.get("measured", [])
     moved = {run: facts for run, facts in stored["runs"].items() if "centre" in facts}
     if not measured or not moved:
-        return
+        return []
     max_ranks = max(facts["ranks"] for facts in moved.values())
     of_most_ranks = [run for run, facts in moved.items() if facts["ranks"] == max_ranks]
     run = min(of_most_ranks, key=lambda name: moved[name]["seconds"])
     facts = moved[run]
-    yours = "Your run" if len(measured) == 1 else f"Your {len(measured)} runs"
-    low, high = facts["before"]
-    yield (
-        f"Predicted {_seconds(facts['seconds'])} ({format_range(low, high)}) for {run}. {yours}"
-        f" took {_errors_text(measured)}; with {'it' if len(measured) == 1 else 'them'}"
-        f" {_seconds(facts['centre'])} ({format_range(facts['low'], facts['high'])})."
-    )
-    for row in measured:
+    yours = "your run" if len(measured) == 1 else f"your {len(measured)} runs"
+    return [
+        f"{yours} took {_errors_text(measured)}, and"
+        f" {'it moves' if len(measured) == 1 else 'they move'} {run} from"
+        f" {_seconds(facts['seconds'])} to {_seconds(facts['centre'])}"
+    ]
+
+
+def describe_misfits(stored: Plain) -> list[str]:
+    """Return a clause, without '.', on each measured run that does not fit."""
+    max_ranks = max(facts["ranks"] for facts in stored["runs"].values())
+    clauses = []
+    for row in stored.get("measured", []):
         if not row["is_expected"]:
             ratio = row["measured_s"] / row["predicted_s"]
             trust = f" before you trust {max_ranks:,} ranks" * (
                 "look at" in row["misfit"]
             )
-            yield (
-                f"Your run {row['run']} takes {ratio:.2g} times as long as predicted, outside of"
-                f" {format_range(row['low'], row['high'])}: {row['misfit']}{trust}."
+            clauses.append(
+                f"why your run {row['run']} takes {ratio:.2g} times as long as predicted:"
+                f" {row['misfit']}{trust}"
             )
+    return clauses
 
 
 def _errors_text(measured: Sequence[Plain]) -> str:
@@ -425,9 +429,9 @@ def worth_table(stored: Plain) -> Table | None:
     return new_table(title, ["measurement"], ["host-hours", "narrows to"], rows)
 
 
-def measure_next(stored: Plain) -> Iterator[str]:
-    """Yield one line: which input's measurement shrinks an interval most, or that none
-    does.
+def measure_next(stored: Plain) -> str:
+    """Return which input's measurement shrinks an interval most, as a clause without
+    '.'; '' if none does.
 
     Only runs on the most ranks and their first inputs are considered, if notable; half
     an interval must shrink by at least `MIN_SHRINKAGE` of its prediction.
@@ -439,13 +443,12 @@ def measure_next(stored: Plain) -> Iterator[str]:
         if stored["runs"][run]["ranks"] == max_ranks and hangs and is_notable(hangs[0])
     ]
     if not gains or max(gain for gain, *_ in gains) < MIN_SHRINKAGE:
-        yield "No measurement of a single input shrinks an interval notably."
-        return
+        return ""
     gain, run, hang = max(gains, key=lambda gain_and_input: gain_and_input[0])
     half_width = _half_width(stored["runs"][run])
-    yield (
-        f"Measure next: {hang['key']} ({hang['measured_by']}); the interval of {run} shrinks from"
-        f" ±{100 * half_width:.0f} % to ±{100 * (half_width - gain):.0f} %."
+    return (
+        f"{hang['key']} ({hang['measured_by']}), which narrows {run} from"
+        f" ±{100 * half_width:.0f} % to ±{100 * (half_width - gain):.0f} %"
     )
 
 

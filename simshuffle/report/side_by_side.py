@@ -91,7 +91,7 @@ def last_epochs(table: pd.DataFrame, num_epochs: tuple[int, ...] = ()) -> Iterat
         yield f"{heading}: the same in A and B."
         return
     row = last.loc[changes.index[0]].to_dict()
-    a, b = (_number(row[letter], row.get(f"{letter}_half")) for letter in "ab")
+    a, b = (_number(row[letter]) for letter in "ab")
     run = ", ".join(str(row[key]) for key in keys)
     text = f"{heading} of {run}: A {a} s, B {b} s, {_change(row['difference'])}"
     if len(changes) > 1:
@@ -104,6 +104,34 @@ def last_epochs(table: pd.DataFrame, num_epochs: tuple[int, ...] = ()) -> Iterat
         )
         text += f"; {other_runs}: {largest_change}"
     yield f"{text}."
+
+
+def explain_change(table: pd.DataFrame) -> str:
+    """Return the sentence on the label whose seconds change most in the last epoch of
+    the run that differs most; '' without labels, or where no epoch differs.
+
+    ``table`` is as in `values`.
+    """
+    if not {"epoch", "label"} <= {*table} or table.empty:
+        return ""
+    keys = [key for key in _keys(table) if key not in {"epoch", "label"}]
+    last = rows_of_last_epoch(table, keys).to_dict("records")
+    epochs = [
+        row for row in last if row["label"] == WHOLE and abs(row["difference"]) > 0
+    ]
+    if not epochs:
+        return ""
+    epoch = max(epochs, key=lambda row: abs(row["difference"]))
+    gaps = {
+        row["label"]: row["b"] - row["a"]
+        for row in last
+        if row["label"] != WHOLE and all(row[key] == epoch[key] for key in keys)
+    }
+    total = epoch["b"] - epoch["a"]
+    label = max(gaps, key=lambda name: gaps[name] / total, default="")
+    if not label or not gaps[label] / total > 0:
+        return ""
+    return f"{label} differs most, by {gaps[label]:+.3g} of {total:+.3g} s."
 
 
 def values(name: str, table: pd.DataFrame) -> Iterator[str | Table]:

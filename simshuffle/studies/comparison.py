@@ -32,6 +32,7 @@ from simshuffle.study.matching import (
 )
 from simshuffle.study.registry import read_folder, verbs
 from simshuffle.study.study import Result
+from simshuffle.study.verdict import Verdict
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -122,8 +123,7 @@ class Comparison:
         sides = [("A", self.a), ("B", self.b)]
         for letter, side in sides:
             yield f"{letter}: {side.name}, {side.meta.get('kind', 'scenario')}"
-        for table in self.tables.values():
-            yield from side_by_side.last_epochs(table, self._num_epochs())
+        yield from self.verdict().lines()
         if self.asked.empty:
             yield "No inputs differ."
         else:
@@ -131,7 +131,6 @@ class Comparison:
         yield from self.notes
         if self.intervals is not None:
             yield intervals.side_by_side_table(self.intervals)
-            yield intervals.OVERLAP
         for name, table in self.tables.items():
             yield from side_by_side.values(name, table)
             if "label" in table and (
@@ -146,6 +145,24 @@ class Comparison:
                 date_text = f", made {date}" if date else ""
                 yield f"{letter}: fingerprint {side.meta['fingerprint']}{date_text}."
 
+    def verdict(self) -> Verdict:
+        """Return the verdict: how much the last epoch differs, and by what.
+
+        It is empty where no epochs are compared.
+        """
+        answer: list[str] = []
+        for table in self.tables.values():
+            answer += side_by_side.last_epochs(table, self._num_epochs())
+        if not answer:
+            return Verdict()
+        causes = map(side_by_side.explain_change, self.tables.values())
+        return Verdict(
+            answer,
+            why=next(filter(None, causes), ""),
+            rests_on=intervals.OVERLAP * (self.intervals is not None),
+            measure_next=intervals.COMPARE_NEXT,
+        )
+
     def _num_epochs(self) -> tuple[int, ...]:
         """Return the number of the last epoch of A and of B, as far as there is one."""
         epochs = [
@@ -159,8 +176,9 @@ class Comparison:
     def as_json(self) -> dict[str, Any]:
         """Return the comparison as plain values; missing numbers (NaN) are None.
 
-        Keys are a and b (name, kind and fingerprint), asked, runs, notes, intervals
-        (None without), the name of each table, and versions; tables are lists of rows.
+        Keys are verdict, verdict_parts, a and b (name, kind and fingerprint), asked,
+        runs, notes, intervals (None without), the name of each table, and versions; tables
+        are lists of rows.
         """
         sides = {
             letter: {
@@ -172,6 +190,7 @@ class Comparison:
             for letter, side in (("a", self.a), ("b", self.b))
         }
         return {
+            **self.verdict().as_json(),
             **sides,
             "asked": rows_of(self.asked),
             "runs": [{"a": a, "b": b} for a, b in self.runs.items()],

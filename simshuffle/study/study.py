@@ -23,13 +23,14 @@ import pandas as pd
 from simshuffle.errors import Problem, refuse
 from simshuffle.report.console import html, terminal_text
 from simshuffle.report.folders import INPUTS, write_folder
-from simshuffle.report.names import short_names, shorten_names, with_short_names
+from simshuffle.report.names import short_names, with_short_names
 from simshuffle.report.style import sign_figure
 from simshuffle.report.table_io import plain_rows
 from simshuffle.study.cell import Cell, Outcome, code_digest
 from simshuffle.study.long_table import LazyTables, get_lazily, get_long
 from simshuffle.study.schema import Column, Schema
 from simshuffle.study.store import write_file
+from simshuffle.study.verdict import Verdict
 from simshuffle.version import __version__
 
 if TYPE_CHECKING:
@@ -89,9 +90,8 @@ class Study(Generic[V]):
     parts: Callable[[Result], Iterable[str | Table]] = lambda result: ()
     # tables and texts that a terminal shows with -v alone, before ``parts``
     details: Callable[[Result], Iterable[str | Table]] = lambda result: ()
-    # the answer in lines, from the tables, and what it rests on. It stands last on a terminal and
-    # first on a page
-    verdict: Callable[[Result], Iterable[str]] | None = None
+    # the answer, from the tables; it stands last on a terminal and first on a page
+    verdict: Callable[[Result], Verdict] | None = None
     # ``parts`` for LaTeX and Markdown, where the terminal shows a report that has its tables in its
     # text; None for ``parts``
     exported: Callable[[Result], Iterable[str | Table]] | None = None
@@ -379,10 +379,14 @@ class Result:
             refuse("name", "no such table", repr(name), remedy, "table")
         return self.all_tables[name]
 
+    def structured_verdict(self) -> Verdict:
+        """Return the verdict with short names of runs; empty if the study has none."""
+        verdict = Verdict() if self.study.verdict is None else self.study.verdict(self)
+        return verdict.shorten(self.short_names)
+
     def verdict(self) -> list[str]:
-        """Return the answer in a few sentences, the last on what it rests on; or []."""
-        sentences = [] if self.study.verdict is None else self.study.verdict(self)
-        return [shorten_names(line, self.short_names) for line in sentences]
+        """Return the lines of the verdict, the answer first; [] if there is none."""
+        return self.structured_verdict().lines()
 
     def answer(self, width: int = LINE) -> list[str]:
         """Return the sentences of the verdict, each folded at ``width`` columns.
@@ -440,19 +444,18 @@ class Result:
     def as_json(self) -> Any:
         """Return plain values for ``--json``: the rows of every table, by its name.
 
-        'verdict' comes first where the study has one. Values that the study makes
-        itself stand in place of the tables. Empty values of tables are None.
+        'verdict' and 'verdict_parts' come first where the study has one. Values that the
+        study makes itself stand in place of the tables. Empty values of tables are None.
         """
-        verdict_entry = (
-            {} if self.study.verdict is None else {"verdict": self.verdict()}
-        )
-        if self.study.as_json is None:
-            return {
-                **verdict_entry,
-                **{name: plain_rows(table) for name, table in self.all_tables.items()},
-            }
-        values = self.study.as_json(self)
-        return {**verdict_entry, **values} if verdict_entry else values
+        own_values = self.study.as_json
+        values = own_values(self) if own_values else self._plain_tables()
+        if self.study.verdict is None:
+            return values
+        return {**self.structured_verdict().as_json(), **values}
+
+    def _plain_tables(self) -> dict[str, Any]:
+        """Return the rows of every table as plain values, by its name."""
+        return {name: plain_rows(table) for name, table in self.all_tables.items()}
 
     def compared(self) -> Tables:
         """Return tables to put beside another result's: key as index, columns of

@@ -72,9 +72,11 @@ def test_check_run_and_plan_say_from_which_epoch_on_it_is_steady(tmp_path, monke
     assert said in " ".join(capsys.readouterr().out.split())
     assert main(["check", "it.yaml", "--json"]) == 0
     assert {row["not_steady"] for row in json.loads(capsys.readouterr().out)} == {said}
-    assert simshuffle.run("it.yaml", progress=False).verdict()[1] == said
+    verdict = simshuffle.run("it.yaml", progress=False).structured_verdict()
+    assert f"; n{said[1:].partition(': set')[0]}" in verdict.rests_on
+    assert verdict.measure_next.startswith("later epochs (epochs: 6)")
     asked = {"set": {"sweep": {}}, "strategy": ["local_shuffle", "global_shuffle"]}
     planned = simshuffle.plan_training("it.yaml", progress=False, **asked).verdict()
-    assert any(line.startswith("Not steady yet: global-pfs") for line in planned)
+    assert any("; not steady yet: global-pfs" in line for line in planned)
     assert main(["check", "it.yaml", "--set", "epochs=6"]) == 0
     assert "Not steady" not in capsys.readouterr().out

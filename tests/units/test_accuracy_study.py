@@ -262,7 +262,7 @@ def test_a_resnet_on_64_512_and_2048_ranks(quick):
     said = " ".join(result.verdict())
     assert "nothing has to be done" in said
     assert "network resnet50" in said and "samples a rank 20,019, 2,503" in said
-    assert "sorted by class" in said
+    assert "random shards" in said
 
 
 @pytest.mark.parametrize("model", [None, "never heard of"])
@@ -442,7 +442,7 @@ def test_world_sizes_that_are_given_take_the_place_of_those_that_are_swept(quick
 
 def test_a_network_of_which_nothing_is_known_is_not_silently_one_with_batch_norm(quick):
     said = " ".join(found(small(), model="ours").verdict())
-    assert "The norm of ours is not known: batch norm is assumed." in said
+    assert "the norm of ours is not known: batch norm is assumed." in said
     assert "--norm layer" in said
     said = " ".join(found(small(), model="our-vit-huge").verdict())
     assert "assumed" not in said

@@ -234,30 +234,31 @@ def test_sentences_on_measured_runs():
     rows = [row_of("local @16", 1.08), row_of("local @64", 1.08)]
     (sentence,) = intervals.describe_measured(STORED | {"measured": rows})
     assert sentence == (
-        "Predicted 2.94 s (2.1 s – 5.78 s) for local @2048. Your 2 runs took 8 % longer than"
-        " predicted; with them 3.15 s (2.5 s – 4 s)."
+        "your 2 runs took 8 % longer than predicted, and they move local @2048 from 2.94 s to"
+        " 3.15 s"
     )
     rows = [
         row_of("local @16", 0.97),
         row_of("local @64", 2.3, is_expected=False, misfit="look at x"),
     ]
-    first, second = intervals.describe_measured(STORED | {"measured": rows})
+    (first,) = intervals.describe_measured(STORED | {"measured": rows})
     assert "3 % less to 130 % longer than predicted" in first
-    assert second == (
-        "Your run local @64 takes 2.3 times as long as predicted, outside of 9 s – 12 s: look at x"
-        " before you trust 2,048 ranks."
-    )
+    assert intervals.describe_misfits(STORED | {"measured": rows}) == [
+        "why your run local @64 takes 2.3 times as long as predicted: look at x before you trust"
+        " 2,048 ranks"
+    ]
     rows[1] |= {"misfit": "its parts say where"}
-    assert [*intervals.describe_measured(STORED | {"measured": rows})][1].endswith("say where.")
+    (misfit,) = intervals.describe_misfits(STORED | {"measured": rows})
+    assert misfit.endswith("say where")
     (alone,) = intervals.describe_measured(STORED | {"measured": [row_of("local @16", 1.0)]})
-    assert "Your run took as long as predicted; with it" in alone
+    assert "your run took as long as predicted, and it moves local @2048" in alone
     assert not [*intervals.describe_measured(STORED)]
 
 
 def test_two_errors_to_one_side_are_said_once():
     rows = [row_of("local @16", 1.05), row_of("local @64", 1.13)]
     (sentence,) = intervals.describe_measured(STORED | {"measured": rows})
-    assert "Your 2 runs took 5 to 13 % longer than predicted;" in sentence
+    assert "your 2 runs took 5 to 13 % longer than predicted," in sentence
 
 
 def test_figures_have_the_middle_that_measured_runs_moved():
@@ -288,7 +289,7 @@ def test_a_run_predicts_measured_runs_and_repeats(tmp_path):
     (facts,) = stored["runs"].values()
     assert facts["low"] < facts["centre"] < facts["high"]
     shown = "\n".join(map(str, result.verdict()))
-    assert "Your 2 runs took" in shown and "for local @8" in shown
+    assert "your 2 runs took" in shown and "move local @8" in shown
     assert set(result.epochs["run"]) == {"local @8"}  # measured runs are in no table
     chart = result.study.figures(result)["breakdown"]
     (middle,) = rows_of(chart, "point")["x"]
@@ -306,7 +307,7 @@ def test_a_sweep_shows_the_same_in_table_figure_and_page(tmp_path):
     stored = result.meta["intervals"]
     assert [row["run"] for row in stored["measured"]] == ["local @2"]
     assert set(stored["runs"]) == set(result.tables["sweep"]["label"])
-    assert "Your run took" in "\n".join(result.verdict())
+    assert "your run took" in "\n".join(result.verdict())
     assert "and 1 measured run; dot: middle)" in str(sweep._figures(result)["sweep"].looks)
     result.save(tmp_path / "out")
     again = sweep.repeat(tmp_path / "out", result.meta)
@@ -325,7 +326,7 @@ def test_check_shows_the_same_by_closed_forms(tmp_path, capsys):
     path.write_text(scenario().to_yaml())
     rows = write(tmp_path, "world_size,epoch_s", "4,1")
     assert main(["check", str(path), "--measured", str(rows)]) == 0
-    assert "Your run took" in " ".join(capsys.readouterr().out.split())
+    assert "your run took" in " ".join(capsys.readouterr().out.split())
     assert main(["check", str(path), "--measured", str(rows), "--json"]) == 0
     (verdict,) = json.loads(capsys.readouterr().out)
     assert verdict["measured"][0]["run"] == "local @4"

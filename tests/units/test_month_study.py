@@ -121,8 +121,12 @@ def test_an_epoch_is_simulated_until_it_repeats():
 def test_it_says_what_it_found():
     result = run(study.STUDY, asked(saving(), {"recovery.spares": [0, 2]}, days=3.0, seeds=3))
     said = " ".join(result.verdict())
-    assert len(result.verdict()) == 3 and "of 3 days are training that counts" in said
-    assert said.startswith("local @4 spares=2") and "Daly's" in said and "Rests on 3" in said
+    assert len(result.verdict()) == 4 and "of 3 days are training that counts" in said
+    assert (
+        said.startswith("local @4 spares=2")
+        and "Daly's" in said
+        and "Rests on: 3 drawn months" in said
+    )
     parts = result.table("parts")
     assert set(parts["part"]) == set(MEANINGS.values())
     assert parts.groupby("run")["share"].sum().tolist() == pytest.approx([1.0, 1.0])

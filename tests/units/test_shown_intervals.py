@@ -184,8 +184,7 @@ def test_the_page_has_the_table_and_the_sentences(folders):
     result = read(folders["with"])
     page = render_page([NamedResult("with", result, Path(folders["with"]))])
     assert page.count("<caption><span>90 % intervals</span></caption>") == 1
-    for said in intervals.measure_next(result.meta["intervals"]):
-        assert page.count(escape(said)) == 1
+    assert page.count(escape(result.verdict()[-1])) == 1
 
 
 # ------------------------------------------------------------------- folders, terminal and notebook
@@ -254,13 +253,13 @@ def test_nothing_that_fits_has_no_error_and_older_folders_say_so():
     assert model_error(points({**point("a", "data", 20.0), "fits": False})) == {}
     best = pd.DataFrame([{"strategy": "data", "at": 8, "epoch_s": 1.0, "second": ""}])
     best = best.assign(epoch_low_s=1.0, epoch_high_s=1.0, memory_nbytes=1.0)
-    said = list(text.verdict(best, {}))
-    assert intervals.NO_INTERVALS_OF_TIMES in said
+    assert text.verdict(best, {}).measure_next == f"{intervals.ERRORS_LEFT_OUT}."
     error = {"strategy": "data", "law": "x", "iteration_s": 2.0, "low_s": 1.9, "high_s": 2.4}
     error |= {"second": "b", "shared": False, "faster": 0.75}
-    said = " ".join(text.verdict(best, {}, error))
-    assert "1.9 s to 2.4 s is the 90 % interval" in said
-    assert "faster than b with a probability of 75% (independent errors" in said
+    assert "1.9 s to 2.4 s is the 90 % interval" in text._iteration_interval(error)
+    said = text.verdict(best, {}, error)
+    assert "faster than b with a probability of 75 % (independent errors" in said.why
+    assert said.measure_next == ""
 
 
 def test_what_is_to_be_measured_next_makes_a_twentieth_of_an_interval():
@@ -272,14 +271,11 @@ def test_what_is_to_be_measured_next_makes_a_twentieth_of_an_interval():
         hang = {"key": "k", "measured_by": "nccl", "total": total, "width": width}
         few = {"few": {**run, "ranks": 4, "high": 190.0}}
         found = {"runs": {"many": run, **few}, "hangs": {"many": [hang], "few": [hang]}}
-        (line,) = intervals.measure_next(found)
-        return line
+        return intervals.measure_next(found)
 
-    assert said(0.05, 0.8) == (
-        "Measure next: k (nccl); the interval of many shrinks from ±15 % to ±12 %."
-    )
+    assert said(0.05, 0.8) == "k (nccl), which narrows many from ±15 % to ±12 %"
     for total, width in ((0.049, 0.8), (1.0, 0.94)):
-        assert said(total, width).startswith("No measurement of a single input")
+        assert said(total, width) == ""
 
 
 def test_what_check_prints_as_json_is_what_its_table_and_sentences_say(capsys, monkeypatch):
@@ -298,7 +294,7 @@ def test_what_check_prints_as_json_is_what_its_table_and_sentences_say(capsys, m
     for odds in fastest["odds"]:
         share = odds["share"]
         assert ("all" if share > intervals.MIN_SURE_SHARE else f"{100 * share:.0f} %") in said
-    assert "Measure next: " in said or "No measurement" in said
+    assert "Measure next: " in said
 
 
 def test_drawing_intervals_tells_how_far_it_is():

@@ -120,9 +120,9 @@ def test_the_table_of_jobs_has_each_alone_and_beside_the_others():
     assert (table["together_s"] == epochs[table.index]).all()
     assert (table["alone_s"] == [epochs[f"{name} alone"] for name in table.index]).all()
     assert table["slowdown"].to_numpy() == pytest.approx(table["together_s"] / table["alone_s"])
-    first, second, *_ = study.verdict(result)
-    assert first.startswith("few loses most")
-    assert "file opens of the file system" in second
+    said = study.verdict(result)
+    assert said.answer[0].startswith("few loses most")
+    assert "file opens of the file system" in said.why
     assert table.loc["far", "slowdown"] == pytest.approx(1.0, abs=1e-9)
 
 
@@ -156,18 +156,18 @@ def test_the_job_that_loses_most_and_the_link_that_it_shares_by_hand():
     assert table[["job", "epoch"]].to_numpy().tolist() == [["a", 1], ["a", 2], ["b", 1], ["c", 1]]
     assert table["slowdown"].tolist() == pytest.approx([1.5, 2.5, 1.5, 1.00025])
     said = simulation.OF_JOBS.verdict(jobs_result(seconds, links))
-    assert said[:3] == [
+    assert said.lines()[:3] == [
         "a loses most: beside the others its epochs take 2 times as long.",
-        "The busiest resource that a shares with another job is file opens of the file system:"
-        " 80% in use.",
         "Of the other jobs, b takes 1.5 times as long.",
+        "Why: the busiest resource that a shares with another job is file opens of the file system"
+        " (80 % in use).",
     ]
     unhurt = simulation.OF_JOBS.verdict(jobs_result({"c alone": [4.0], "c": [4.001]}))
-    assert unhurt[0] == "No job is slower beside the others than alone."
+    assert unhurt.answer[0] == "No job is slower beside the others than alone."
     alone = simulation.OF_JOBS.verdict(
         jobs_result({"a alone": [2.0], "a": [3.0]}, [*links[:3], *links[6:]])
     )
-    assert len(alone) == 2  # there is no other job with which it may share
+    assert not alone.why  # there is no other job with which it may share
 
 
 LOSS = {"host": "h7", "at_s": 9.0, "epoch": 2, "ranks": 7, "policy": "shrink", "redone_s": 2.0}
@@ -201,7 +201,7 @@ def test_what_a_loss_cost_is_summed_over_its_phases_and_hosts():
     many = {f"r{n}": ended for n in range(6)}
     said = mishaps.list_sentences(mishaps_of(**many))
     assert len(said) == 5
-    assert said[-1] == "2 more runs lost hosts; the table below has them."
+    assert said[-1] == "2 more runs lost hosts; the table has them."
     assert len(mishaps.list_sentences(mishaps_of(**dict([*many.items()][:4])))) == 4
 
 

@@ -12,6 +12,7 @@ from simshuffle.extensions.planning.prices import JOINT_PRECISION
 from simshuffle.extensions.planning.tables import STRATEGIES, find_chosen_row
 from simshuffle.spec.units import Dimension, readable
 from simshuffle.study.study import Result
+from simshuffle.study.verdict import Verdict, join_sentences, split_warming
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -36,25 +37,15 @@ ACCURACY_NOTE = (
 )
 
 
-def verdict(result: Result) -> Iterator[str]:
-    """Yield the sentences of the verdict: what to do, why, what would change the
-    choice, and what the plan rests on.
+def verdict(result: Result) -> Verdict:
+    """Return the verdict: what to do, why, and what would change the choice.
 
-    Where no strategy is chosen, one sentence says why in place of the first three. A
-    sentence on caches that still fill stands before the last, where some do.
+    Where no strategy is chosen, the answer says why, and nothing else would change it.
     """
     table = result.tables["strategies"]
     question = result.meta["asked"]
-    chosen_row = find_chosen_row(table)
-    if chosen_row is None:
-        yield from _explain_no_choice(table, question)
-    else:
-        yield _state_choice(chosen_row, result.meta)
-        yield _state_reasons(chosen_row, table)
-        yield _describe_turning_points(
-            result.tables["turns"], result.meta["plan"].get("doubtful", [])
-        )
-    yield from filter(None, [result.meta["plan"].get("not_steady")])
+    findings = result.meta["plan"]
+    warming, next_steps = split_warming(findings.get("not_steady", ""))
     prices = ", ".join(
         f"{resource}={unit_cost:g}"
         for resource, unit_cost in question["prices"].items()
@@ -62,9 +53,23 @@ def verdict(result: Result) -> Iterator[str]:
     accuracy_source = (
         "the given accuracy by epoch" if question["learned"] else "no accuracy by epoch"
     )
-    yield (
-        "Rests on simulated epochs, each with its command in the tables, on"
-        f" {accuracy_source}, and on the prices {prices}."
+    basis = f"simulated epochs, {accuracy_source}, and the prices {prices}"
+    chosen_row = find_chosen_row(table)
+    if chosen_row is None:
+        answer, why = _explain_no_choice(table, question), ""
+    else:
+        answer = _state_choice(chosen_row, result.meta)
+        why = _state_reasons(chosen_row, table)
+        turns = result.tables["turns"]
+        if len(turns) or not next_steps:
+            next_steps.append(
+                _describe_turning_points(turns, findings.get("doubtful", []))
+            )
+    return Verdict(
+        [answer],
+        why=why,
+        rests_on=join_sentences([basis, warming[:1].lower() + warming[1:]]),
+        measure_next=join_sentences(next_steps),
     )
 
 
@@ -161,11 +166,7 @@ def _state_reasons(chosen_row: Row, table: pd.DataFrame) -> str:
             differences = _describe_differences(other_row, chosen_row)
             phrases.append(f"{other_row['strategy']} costs {cost}{differences}")
     phrases += _describe_exclusions(table)
-    return (
-        f"Because {'; '.join(phrases)}."
-        if phrases
-        else "No other strategy was considered."
-    )
+    return join_sentences(phrases or ["no other strategy was considered"])
 
 
 def _mixing_phrase(other_row: Row, chosen_row: Row) -> str:
@@ -269,7 +270,7 @@ def _list_names(names: list[str]) -> str:
 
 
 def _describe_turning_points(turns: pd.DataFrame, doubtful: Sequence[Row]) -> str:
-    """Return the sentence on the nearest turning points, or on their absence.
+    """Return the clause on the nearest turning points, or on their absence.
 
     At most `MAX_NAMES` are named, the nearest first: the factor or its inverse counts.
     """
@@ -279,15 +280,12 @@ def _describe_turning_points(turns: pd.DataFrame, doubtful: Sequence[Row]) -> st
         ).sort_values("far", kind="stable")
         rows = nearest.to_dict("records")[:MAX_NAMES]
         turning_points = ", or ".join(map(_describe_turning_point, rows))
-        return (
-            f"Another strategy is the cheapest with {turning_points}; simulations just before and"
-            " just beyond show this."
-        )
+        return f"the input that would change the choice: {turning_points}"
     if doubtful:
-        return "No turning point is confirmed by simulation."
+        return "nothing: no turning point is confirmed by simulation"
     return (
-        "By closed forms, another strategy is the cheapest for no SSD, open rate, bandwidth, step"
-        " time or NIC between 1/32 and 32 times its value now."
+        "nothing: by closed forms, no SSD, open rate, bandwidth, step time or NIC of 1/32 to 32"
+        " times its value changes the choice"
     )
 
 
@@ -329,8 +327,8 @@ def _distance_of_factor(factor: float) -> float:
     return max(factor, 1.0 / factor)
 
 
-def _explain_no_choice(table: pd.DataFrame, question: Row) -> Iterator[str]:
-    """Yield the sentence that explains why no strategy is chosen: the budget where any
+def _explain_no_choice(table: pd.DataFrame, question: Row) -> str:
+    """Return the sentence that explains why no strategy is chosen: the budget where any
     has a cost, else the target.
 
     Strategies that may be right, but were not simulated, stand at its end.
@@ -352,7 +350,7 @@ def _explain_no_choice(table: pd.DataFrame, question: Row) -> Iterator[str]:
             else "No strategy that fits the hosts"
         )
         failure = f"reaches an accuracy of {question['target']:.3g}"
-    yield f"{subject} {failure}: {'; '.join([*reasons, *unsimulated])}."
+    return f"{subject} {failure}: {'; '.join([*reasons, *unsimulated])}."
 
 
 def _list_missing_runs(table: pd.DataFrame) -> list[str]:

@@ -6,14 +6,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import floor, log10
+from math import floor, log, log10
 
 import pandas as pd
 
-from simshuffle.studies.congestion.patterns import BATCHINGS, PATTERNS, Variant
+from simshuffle.studies.congestion.patterns import PATTERNS, Variant
 from simshuffle.studies.congestion.tables import VARIANT, groups, routings
-from simshuffle.studies.congestion.verdict import EQUAL, JUDGES, rows_of_variant
+from simshuffle.studies.congestion.verdict import (
+    EQUAL,
+    FACTORS,
+    JUDGES,
+    rows_of_variant,
+)
 from simshuffle.study.study import Tables
+from simshuffle.study.verdict import Verdict, join_sentences
 
 ALL_TO_ALL = Variant("all_to_all")
 RIVALS = (
@@ -25,6 +31,12 @@ RIVALS = (
 )
 """Patterns that the all-to-all is held against: the first of them that was run."""
 ON_ONE_LEAF = Variant("pairing_topology", "iteration")
+CAUSES = {
+    "links": "the bytes of the busiest link",
+    "steps": "order, collisions and barriers",
+    "messages": "the cost of messages",
+}
+"""Words for `FACTORS`."""
 
 
 @dataclass(frozen=True)
@@ -36,39 +48,52 @@ class Duration:
     low: float
     high: float
 
-    @property
-    def is_sharp(self) -> bool:
-        """True if ``low`` and ``high`` are within 1 % of the median."""
-        return (
-            self.low > (1 - EQUAL) * self.median
-            and self.high < (1 + EQUAL) * self.median
-        )
 
-    def text(self, unit: float, name: str) -> str:
-        """Return the median in units of ``unit`` s called ``name``, and the range
-        unless the duration `is_sharp`.
-        """
-        median = f"{digits_of(self.median / unit)} {name}"
-        if self.is_sharp:
-            return median
-        low, high = (digits_of(seconds / unit) for seconds in (self.low, self.high))
-        return f"{median} ({low} to {high})"
-
-
-def verdict(tables: Tables) -> Iterator[str]:
-    """Yield the sentence for each number of ranks, and then one on the seeds and
-    routings on which all sentences rest.
+def verdict(tables: Tables) -> Verdict:
+    """Return the verdict: a sentence for each number of ranks, and what decides on the
+    most ranks.
     """
     times = tables["times"]
     names = routings(tables)
-    for (_,), rows in groups(times, "world_size"):
-        yield answer(rows, names)
-    seeds = times["seed"].nunique()
-    ranges = "; ranges are over seeds" * (seeds > 1)
-    batching = f"one message {BATCHINGS['iteration']}"
-    yield (
-        f"Rests on {seeds} seed{'s' * (seeds > 1)} and the routing{'s' * (len(names) > 1)}"
-        f" {', '.join(names)}; pairs send {batching}{ranges}."
+    num_seeds = times["seed"].nunique()
+    missing_models = [name for name in JUDGES if name not in set(times["model"])]
+    next_steps = [f"the {name} model (--network {name})" for name in missing_models]
+    next_steps += ["chance (--seeds 5)"] * (num_seeds == 1)
+    return Verdict(
+        [answer(rows, names) for _, rows in groups(times, "world_size")],
+        why=_explain_ratio(tables),
+        rests_on=(
+            f"{num_seeds} seed{'s' * (num_seeds > 1)}, the routing{'s' * (len(names) > 1)}"
+            f" {', '.join(names)}, and one message a pair and iteration."
+        ),
+        measure_next=join_sentences(next_steps),
+    )
+
+
+def _explain_ratio(tables: Tables) -> str:
+    """Return the sentence on the factor that most of the rival's ratio to the base is,
+    on the most ranks; '' where they were not compared or no factor matters.
+
+    It is of the first model, set of bytes, measure and routing that was compared.
+    """
+    times = tables["times"]
+    largest = times[times["world_size"] == times["world_size"].max()]
+    base, rival, _ = contenders(largest)
+    comparisons = tables["comparisons"]
+    rows = comparisons[
+        (comparisons["world_size"] == largest["world_size"].iloc[0])
+        & (comparisons["a"] == str(base))
+        & (comparisons["b"] == str(rival))
+    ].to_dict("records")
+    if rival is None or not rows:
+        return ""
+    factors = {name: 1 / rows[0][name] for name in FACTORS}
+    name = max(factors, key=lambda factor: abs(log(factors[factor])))
+    if _sign(factors[name]) == 0:
+        return ""
+    return (
+        f"on {rows[0]['world_size']:,} ranks, {CAUSES[name]} alone would make"
+        f" {short_label(rival)} {describe_ratio(factors[name])}."
     )
 
 
@@ -91,7 +116,7 @@ def answer(times: pd.DataFrame, names: list[str]) -> str:
             f"{ranks}: only {short_label(base)} was run, under {len(names)} routings."
         )
     ratio_by_routing = {
-        routing: Contest.read(rows, base, rival).ratio_text
+        routing: describe_ratio(Contest.read(rows, base, rival).ratio)
         for (routing,), rows in groups(times, "routing")
     }
     return (
@@ -121,9 +146,8 @@ def _duration_phrases(times: pd.DataFrame) -> Iterator[str]:
     )
     for variant, variant_duration in durations.items():
         contest = Contest.read(times, base, variant) if variant == rival else None
-        phrase = (
-            f"{short_label(variant)} {qualifier}{variant_duration.text(unit, name)}"
-        )
+        seconds = digits_of(variant_duration.median / unit)
+        phrase = f"{short_label(variant)} {qualifier}{seconds} {name}"
         yield f"{phrase}, {contest.text}" if contest and model in JUDGES else phrase
 
 
@@ -256,17 +280,6 @@ class Contest:
         )
 
     @property
-    def ratio_text(self) -> str:
-        """The ratio in words: the rival takes '1.5 times as long' as the base, is '1.5
-        times as fast', or 'equally long (within 1 %)'.
-        """
-        side = _sign(self.ratio)
-        if side == 0:
-            return "equally long (within 1 %)"
-        factor = self.ratio if side > 0 else 1 / self.ratio
-        return f"{factor:.2g} times as {'long' if side > 0 else 'fast'}"
-
-    @property
     def text(self) -> str:
         """The ratio, in how many seeds it holds, and by which network models, in
         words.
@@ -287,7 +300,18 @@ class Contest:
             models = "by both network models"
         else:
             models = f"by the {self.models[0]} model alone"
-        return f"{self.ratio_text}, {seeds}, {models}"
+        return f"{describe_ratio(self.ratio)}, {seeds}, {models}"
+
+
+def describe_ratio(ratio: float) -> str:
+    """Return the ratio of a rival's time to the base's in words: '1.5 times as long',
+    '1.5 times as fast', or 'equally long (within 1 %)'.
+    """
+    side = _sign(ratio)
+    if side == 0:
+        return "equally long (within 1 %)"
+    factor = ratio if side > 0 else 1 / ratio
+    return f"{factor:.2g} times as {'long' if side > 0 else 'fast'}"
 
 
 def _model_phrase(name: str) -> str:

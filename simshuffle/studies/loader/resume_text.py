@@ -28,6 +28,7 @@ from simshuffle.studies.loader.resume_tables import (
     RESUMES,
     is_exact,
 )
+from simshuffle.study.verdict import Verdict
 
 COLUMNS_OF_COUNTS = (
     *(
@@ -102,9 +103,9 @@ def _group_by_change(resumes: pd.DataFrame) -> Iterator[tuple[Any, pd.DataFrame]
     yield from resumes.assign(loader=names).groupby("change", sort=False)
 
 
-def resume_verdict(resumes: pd.DataFrame, facts: Mapping[str, Any]) -> Iterator[str]:
-    """Yield how many rows go on, lose and repeat nothing, with the names of their
-    loaders, and what the answer rests on.
+def resume_verdict(resumes: pd.DataFrame, facts: Mapping[str, Any]) -> Verdict:
+    """Return the verdict: how many rows go on, lose and repeat nothing, with the names
+    of their loaders.
 
     A loader counts once for each change.
     """
@@ -112,17 +113,19 @@ def resume_verdict(resumes: pd.DataFrame, facts: Mapping[str, Any]) -> Iterator[
         row["loader"] for row in resumes.to_dict("records") if is_exact(row)
     ]
     names = ", ".join(dict.fromkeys(exact_loaders))
-    yield (
-        f"{len(exact_loaders)} of {len(resumes)} resumed loaders lose nothing and repeat"
-        f" nothing{f': {names}' if names else ''}."
-    )
     libraries = ", ".join(
         sorted(set(", ".join(resumes["library"]).split(", ")) - {"any"})
     )
-    yield (
-        f"Rests on one seed, {facts['seed']}, on this data set, these ranks and this"
-        f" iteration{f', and on the code of {libraries}' if libraries else ''}; samples are"
-        " counted, none is read. Decoding and the start of processes are left out."
+    return Verdict(
+        [
+            f"{len(exact_loaders)} of {len(resumes)} resumed loaders lose nothing and repeat"
+            f" nothing{f': {names}' if names else ''}."
+        ],
+        rests_on=(
+            f"seed {facts['seed']}, this data set, these ranks and this iteration"
+            f"{f', and the code of {libraries}' if libraries else ''}; samples are counted, none"
+            " is read, and decoding and the start of processes are left out."
+        ),
     )
 
 

@@ -22,6 +22,7 @@ from simshuffle.studies.loader.tables import (
     STORED,
     UNEVEN,
 )
+from simshuffle.study.verdict import Verdict
 
 Row = Mapping[Any, Any]
 _COLUMNS = [name for name in STORED["loaders"].columns if name != "problem"]
@@ -223,13 +224,16 @@ def tuning_parts(
     )
 
 
-def tuning_verdict(settings: pd.DataFrame, answers: pd.DataFrame) -> Iterator[str]:
-    """Yield sentences on what each run needs, and what the answer rests on."""
-    for row in answers.to_dict("records"):
-        yield from _describe_answer(row, settings[settings["run"] == row["run"]])
-    yield (
-        "Rests on one seed, and on the scenario's decode and step times."
-        f" {intervals.NO_INTERVALS_OF_TIMES}"
+def tuning_verdict(settings: pd.DataFrame, answers: pd.DataFrame) -> Verdict:
+    """Return the verdict: what each run needs."""
+    sentences = (
+        _describe_answer(row, settings[settings["run"] == row["run"]])
+        for row in answers.to_dict("records")
+    )
+    return Verdict(
+        [sentence for run_sentences in sentences for sentence in run_sentences],
+        rests_on="one seed, and the scenario's decode and step times.",
+        measure_next=f"{intervals.ERRORS_LEFT_OUT}.",
     )
 
 

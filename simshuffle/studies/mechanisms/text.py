@@ -21,6 +21,7 @@ from simshuffle.studies.mechanisms.tables import (
     title_of,
 )
 from simshuffle.study.study import Tables
+from simshuffle.study.verdict import Verdict
 
 SHOWN = ("EXCHANGE", "GE+WU", "IMPT", "I/O")
 LEAST = 5e-4  # s; a label that changes by no more has no column
@@ -103,28 +104,32 @@ def share(value: float) -> str:
     return f"{100 * value:.3g} %" if value else "none"
 
 
-def hidden(tables: Tables, titles: Mapping[str, str]) -> Iterator[str]:
-    """Yield for each number of ranks a sentence on each own way, and one on others.
+def hidden(tables: Tables, titles: Mapping[str, str]) -> Verdict:
+    """Return the verdict: for each number of ranks a sentence on each own way, and one
+    on others.
 
-    A sentence says how much is hidden, and that on an own way what ends the hiding. The
-    last one says what the answer rests on. ``titles`` are those of the own ways.
+    A sentence says how much is hidden, and that on an own way what ends the hiding.
+    ``titles`` are those of the own ways.
     """
-    limits = tables["limits"]
-    for _, rows in limits.groupby("world_size", sort=True):
+    answer = []
+    for _, rows in tables["limits"].groupby("world_size", sort=True):
         way_rows = rows.to_dict("records")
-        yield from (
+        answer += [
             _own_sentence(row, titles) for row in way_rows if row["way"] in OWN_WAYS
-        )
+        ]
         other_rows = [row for row in way_rows if row["way"] not in OWN_WAYS]
         if other_rows:
             listed = ", ".join(
                 f"{row['way']} {share(row['exchange_fraction'])}" for row in other_rows
             )
             ranks = f"{other_rows[0]['world_size']:,} ranks"
-            yield f"Other schedules on {ranks}, which no run of the scenario has: {listed}."
-    yield (
-        "Rests on one seed and the routing of the scenario; accuracy is left out."
-        f" {intervals.NO_INTERVALS_OF_TIMES}"
+            answer.append(
+                f"Other schedules on {ranks}, which no run of the scenario has: {listed}."
+            )
+    return Verdict(
+        answer,
+        rests_on="one seed and the routing of the scenario; accuracy is left out.",
+        measure_next=f"{intervals.ERRORS_LEFT_OUT}.",
     )
 
 
@@ -133,11 +138,7 @@ def _own_sentence(row: Mapping[Any, Any], titles: Mapping[str, str]) -> str:
     end = row["bottleneck"].removeprefix("host work: ")
     ends = f"; the limit is {end}" if end else ""
     title = title_of(row["way"], titles).removeprefix("own: ")
-    amount = (
-        f"{share(row['exchange_fraction'])}{_interval(row)}"
-        if row["samples"]
-        else "nothing"
-    )
+    amount = share(row["exchange_fraction"]) if row["samples"] else "nothing"
     return (
         f"On {row['world_size']:,} ranks other work hides the exchange of {amount} of the samples"
         f" ({title}){ends}."

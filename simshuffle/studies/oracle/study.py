@@ -110,7 +110,9 @@ STUDY: Study[Oracle] = Study(
         result.meta.get("model_error"),
     ),
     **documents_with_details(
-        lambda result: text.parts(result.all_tables, result.meta["says"]),
+        lambda result: text.parts(
+            result.all_tables, result.meta["says"], result.meta.get("model_error")
+        ),
         lambda result: text.details(result.all_tables, result.meta["says"]),
     ),
     facts=lambda of, outcomes, tables: {

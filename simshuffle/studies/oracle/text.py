@@ -13,6 +13,7 @@ from simshuffle.report.console import new_table
 from simshuffle.spec.units import Dimension, readable
 from simshuffle.studies.oracle.tables import ALL, KEY, STORED, gib, seconds, usable
 from simshuffle.study.study import Tables
+from simshuffle.study.verdict import Verdict, join_sentences
 
 BEST, FULL = 3, 16
 """Strategies of each scale that are shown at first, and of the chosen scale."""
@@ -25,10 +26,13 @@ SPENT = ("epoch", "compute", "bubble", "sent", "hidden", "other", "input")
 Row = Mapping[Any, Any]
 
 
-def parts(tables: Tables, facts: Mapping[str, Any]) -> Iterator[str | Table]:
+def parts(
+    tables: Tables, facts: Mapping[str, Any], error: Mapping[str, Any] | None = None
+) -> Iterator[str | Table]:
     """Yield the best strategies of each scale, from tables and the facts of a result.
 
-    If no strategy is possible anywhere, why is added.
+    If no strategy is possible anywhere, why is added; else the interval by ``error``,
+    which is from `model_error`, or None.
     """
     points = tables["points"]
     best = tables["recommended"]
@@ -47,6 +51,8 @@ def parts(tables: Tables, facts: Mapping[str, Any]) -> Iterator[str | Table]:
         yield f"{CLOSE} too close to tell: the intervals of the two fastest overlap."
     if not points["feasible"].any():
         yield _fallen(points[points["why_not"] != ""])
+    if error:
+        yield _iteration_interval(error)
 
 
 def details(tables: Tables, facts: Mapping[str, Any]) -> Iterator[str | Table]:
@@ -89,33 +95,40 @@ def details(tables: Tables, facts: Mapping[str, Any]) -> Iterator[str | Table]:
 
 def verdict(
     best: pd.DataFrame, facts: Mapping[str, Any], error: Mapping[str, Any] | None = None
-) -> Iterator[str]:
-    """Yield sentences: the best strategy of all scales, and what the answer rests on.
-
-    Between them are the scales where nothing fits, and how far the best may be off.
+) -> Verdict:
+    """Return the verdict: the best strategy of all scales, and where nothing fits.
 
     Args:
         best: the table `RECOMMENDED`.
         facts: in ``meta.json``, `OracleFacts`.
-        error: from `model_error`; None where there is none, which is then said.
+        error: from `model_error`; None where there is none.
     """
     best_of_all, *best_of_sizes = best.to_dict("records")
+    unfit_rows = [row for row in best_of_sizes if not row["strategy"]]
+    next_steps = []
     if best_of_all["strategy"]:
-        yield _fastest(best_of_all)
-        yield from (_none(row, facts) for row in best_of_sizes if not row["strategy"])
-        yield _off(error) if error else intervals.NO_INTERVALS_OF_TIMES
+        answer = [_fastest(best_of_all), *(_none(row, facts) for row in unfit_rows)]
+        next_steps += [] if error else [intervals.ERRORS_LEFT_OUT]
     else:
-        yield _none(best_of_all, facts)
-    yield (
-        "Rests on closed forms and the assumptions that -v lists; accuracy is left out."
+        answer = [_none(best_of_all, facts)]
+        unfit_rows = [best_of_all]
+    if any(row["least_memory"] and pd.isna(row["fits_from"]) for row in unfit_rows):
+        next_steps.append(
+            "less memory (a smaller workload.local_batch_size, or"
+            " workload.parallelism.recompute=true)"
+        )
+    return Verdict(
+        answer,
+        why=_how_sure(error) if error and best_of_all["strategy"] else "",
+        rests_on="closed forms and the assumptions that -v lists; accuracy is left out.",
+        measure_next=join_sentences(next_steps),
     )
 
 
 def _fastest(row: Row) -> str:
     """Return the sentence on the fastest strategy of all scales, and on the next one."""
     sentence = (
-        f"Fastest: {row['strategy']} on {gpus(row['at'])}, {seconds(row['epoch_s'])} s an epoch"
-        f" ({seconds(row['epoch_low_s'])} to {seconds(row['epoch_high_s'])} s),"
+        f"Fastest: {row['strategy']} on {gpus(row['at'])}, {seconds(row['epoch_s'])} s an epoch,"
         f" {gib(row['memory_nbytes'])} GiB a GPU."
     )
     if not row["second"]:
@@ -127,40 +140,43 @@ def _fastest(row: Row) -> str:
     )
 
 
-def _off(error: Row) -> str:
-    """Return sentences on the ``error`` of the fastest strategy, from `model_error`.
-
-    The second one, how sure it is that it is the fastest, needs another strategy.
+def _iteration_interval(error: Row) -> str:
+    """Return the sentence on an iteration of the fastest strategy and its interval;
+    ``error`` is from `model_error`.
     """
     value, low, high = (
         readable(error[f"{name}_s"], Dimension.SECONDS, 3)
         for name in ("iteration", "low", "high")
     )
-    sentence = (
+    return (
         f"An iteration of {error['strategy']} takes {value} without waiting for samples; {low} to"
         f" {high} is the 90 % interval, from the errors of laws of {error['law']} on measured"
         " machines. Errors of inputs are left out."
     )
+
+
+def _how_sure(error: Row) -> str:
+    """Return the sentence on how sure it is that the fastest strategy is the fastest;
+    '' without a second one.
+    """
     if not {"second", "shared", "faster"} <= set(error):
-        return sentence
-    shared_text = (
-        "one error for both, as both follow one mechanism; their separate"
-        " errors are not known"
-    )
+        return ""
     error_kind = (
-        shared_text if error["shared"] else "independent errors of two mechanisms"
+        "one error for both, as both follow one mechanism"
+        if error["shared"]
+        else "independent errors of two mechanisms"
     )
     return (
-        f"{sentence} It is faster than {error['second']} with a probability of"
-        f" {error['faster']:.0%} ({error_kind})."
+        f"{error['strategy']} is faster than {error['second']} with a probability of"
+        f" {100 * error['faster']:.0f} % ({error_kind})."
     )
 
 
 def _none(row: Row, facts: Mapping[str, Any]) -> str:
     """Return the sentence on a scale, or all, where nothing fits: the least memory.
 
-    It names the smallest scale at which something fits, or says how to need less. If
-    nothing is possible there, it says where the reasons stand.
+    It names the smallest scale at which something fits, if there is one. If nothing is
+    possible there, it says where the reasons stand.
     """
     everywhere = row["world_size"] == ALL
     scale = "Nothing" if everywhere else f"On {gpus(row['world_size'])} nothing"
@@ -173,10 +189,7 @@ def _none(row: Row, facts: Mapping[str, Any]) -> str:
     )
     if pd.notna(row["fits_from"]):
         return f"{sentence} Something fits on {gpus(row['fits_from'])}."
-    return (
-        f"{sentence} A smaller workload.local_batch_size needs less, and so does"
-        " workload.parallelism.recompute=true."
-    )
+    return sentence
 
 
 def chosen_scale(best: pd.DataFrame, points: pd.DataFrame) -> int:

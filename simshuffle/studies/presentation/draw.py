@@ -118,7 +118,8 @@ def find_target(request: FigureRequest) -> Path:
 def draw_figure(
     request: FigureRequest, results: Sequence[NamedResult], path: Path
 ) -> str:
-    """Draw the figure, write it to ``path``, and return its caption's first sentence.
+    """Draw the figure, write it to ``path``, and return its caption's first sentence,
+    with the answer of the verdict if the figure is one that the result itself has.
 
     What is at ``path`` is replaced, without the check of `find_target`.
 
@@ -133,7 +134,14 @@ def draw_figure(
     with in_style(style, request.columns):
         chart = find_kind(request.kind).chart(results)
         write(paper.draw(chart), path, signature, style.enlarged)
-    return chart.caption.partition(". ")[0].rstrip(".") + "."
+    caption = chart.caption.partition(". ")[0].rstrip(".") + "."
+    answers = [
+        line
+        for named_result in results
+        if request.kind in named_result.result.study.figures(named_result.result)
+        for line in named_result.result.structured_verdict().answer
+    ]
+    return " ".join([caption, *answers]) if len(results) == 1 else caption
 
 
 def describe_figure(

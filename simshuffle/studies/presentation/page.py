@@ -185,8 +185,11 @@ def _full_sections(named_result: NamedResult) -> Iterator[Section]:
     """
     result = named_result.result
     runs = page_parts.scenarios_of_runs(named_result.folder, result)
-    if verdict := result.verdict():
-        yield Section("Verdict", bullets(verdict))
+    lines = result.verdict()
+    if lines:
+        num_answers = len(result.structured_verdict().answer)
+        answer = f'<div class="answer">{bullets(lines[:num_answers])}</div>'
+        yield Section("Verdict", answer + bullets(lines[num_answers:]))
     if "breakdown" in result.study.stored:
         yield page_parts.warning_section(result, runs)
         yield from page_runs.sections(result, runs)

@@ -4,7 +4,7 @@ than another, and which resource or host the ranks wait for.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -123,13 +123,13 @@ class Causes:
         label = max(gaps, key=lambda name: gaps[name])
         return SHORT_ACTIVITIES.get(label, f"waiting for {label}")
 
-    def explain_time(self, scales: Sequence[Scale]) -> Iterator[str]:
-        """Yield a sentence on what a slow run takes longer for than the fastest.
+    def explain_time(self, scales: Sequence[Scale]) -> str:
+        """Return a sentence on what a slow run takes longer for than the fastest.
 
         It is the slowest run of the largest scale at which one takes more than
         `NOTABLE_DIFFERENCE` longer, and does not tie. At none, the sentence says what
-        the epoch of the fastest run of the largest scale goes into. No sentence without
-        scales, or where seconds are unknown.
+        the epoch of the fastest run of the largest scale goes into. '' without scales,
+        or where seconds are unknown.
 
         Args:
             scales: smallest first.
@@ -138,12 +138,12 @@ class Causes:
             slowest, fastest = _find_slowest_pair(scale)
             notable_s = (1 + NOTABLE_DIFFERENCE) * fastest["epoch_s"]
             if slowest["epoch_s"] > notable_s and not _equally_fast(slowest, fastest):
-                yield from self._explain_difference(slowest, fastest, scale)
-                return
-        if scales:
-            rows = scales[-1].rows
-            row = rows.sort_values("epoch_s", kind="stable").iloc[0].to_dict()
-            yield from self._explain_shares(row, len(rows) > 1)
+                return self._explain_difference(slowest, fastest, scale)
+        if not scales:
+            return ""
+        rows = scales[-1].rows
+        row = rows.sort_values("epoch_s", kind="stable").iloc[0].to_dict()
+        return self._explain_shares(row, len(rows) > 1)
 
     def _gaps_by_label(self, run: str, fastest: str) -> dict[str, float]:
         """Return the seconds by which a run takes longer than the fastest, by label.
@@ -158,39 +158,37 @@ class Causes:
             for label in {**run_seconds, **fastest_seconds}
         }
 
-    def _explain_difference(
-        self, slowest: Row, fastest: Row, scale: Scale
-    ) -> Iterator[str]:
-        """Yield the sentence on what the slowest run takes longer for than the fastest;
-        none where seconds are unknown.
+    def _explain_difference(self, slowest: Row, fastest: Row, scale: Scale) -> str:
+        """Return the sentence on what the slowest run takes longer for than the fastest;
+        '' where seconds are unknown.
 
         It names the label with the largest gap, and its share of the whole difference.
         """
         gaps = self._gaps_by_label(slowest["run"], fastest["run"])
         if not gaps:
-            return
+            return ""
         label = max(gaps, key=lambda name: gaps[name])
         share = gaps[label] / max(sum(gaps.values()), 1e-12)
         share_text = "" if share > 0.99 else f"{100 * share:.0f} % of "
         place_text = f" at {scale.across} {slowest['x_text']}" if scale.across else ""
         activity = self._describe(slowest["run"], label)
         bottleneck = self._describe_bottleneck(slowest["run"], label)
-        yield (
-            f"Why: {share_text}the time that {slowest['name']} takes longer on"
-            f" {scale.title}{place_text} is {activity}{bottleneck}."
+        return (
+            f"{share_text}the extra time of {slowest['name']} on {scale.title}{place_text} is"
+            f" {activity}{bottleneck}."
         )
 
-    def _explain_shares(self, row: Row, is_named: bool) -> Iterator[str]:
-        """Yield the sentence on what the epoch of a run goes into: its largest part,
+    def _explain_shares(self, row: Row, is_named: bool) -> str:
+        """Return the sentence on what the epoch of a run goes into: its largest part,
         and each waiting from `NOTABLE_WAIT` of the epoch on.
 
-        There is none where seconds are unknown. ``is_named`` says whether the sentence
+        '' where seconds are unknown. ``is_named`` says whether the sentence
         names the run.
         """
         seconds_by_label = self.seconds.get(row["run"], {})
         total_seconds = sum(seconds_by_label.values())
         if not total_seconds:
-            return
+            return ""
         labels = sorted(seconds_by_label, key=lambda name: -seconds_by_label[name])
         subject = f"an epoch of {row['name']}" if is_named else "an epoch"
         phrases = []
@@ -205,7 +203,7 @@ class Causes:
                 phrases.append(
                     f"{percent:.0f} % {part}{self._describe(row['run'], label)}"
                 )
-        yield f"Why: {' and '.join(phrases)}{self._describe_bottleneck(row['run'], labels[0])}."
+        return f"{' and '.join(phrases)}{self._describe_bottleneck(row['run'], labels[0])}."
 
     @staticmethod
     def _is_wait(label: str) -> bool:
@@ -254,8 +252,8 @@ class Causes:
             )
         used_percent = f"{100 * busiest_link['mean']:.0f} %"
         if busiest_link["mean"] >= BINDING_SHARE:
-            return f", bound by {resource_name}, in use for {used_percent} of the epoch"
-        return f" (its busiest resource, {resource_name}, is in use for {used_percent})"
+            return f", bound by {resource_name} ({used_percent} in use)"
+        return f" (its busiest resource, {resource_name}, is {used_percent} in use)"
 
 
 def _find_slowest_pair(scale: Scale) -> tuple[Row, Row]:

@@ -4,8 +4,6 @@ and which link they share.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pandas as pd
 from rich.table import Table
 
@@ -14,6 +12,7 @@ from simshuffle.studies.simulation.ranking import describe_ratio
 from simshuffle.study.long_table import get_long
 from simshuffle.study.schema import Schema, amount, count, real, text
 from simshuffle.study.study import Result
+from simshuffle.study.verdict import Verdict
 
 ISOLATED_SUFFIX = " alone"
 """End of the name of a run that is a job without the others."""
@@ -63,9 +62,9 @@ def list_jobs(result: Result) -> Table:
     return JOBS.listing(result.derived["jobs"], title, list(JOBS.columns))
 
 
-def jobs_verdict(result: Result) -> list[str]:
-    """Return the verdict: the job that loses most, the link that it shares, the other
-    jobs, and what the verdict rests on.
+def jobs_verdict(result: Result) -> Verdict:
+    """Return the verdict: the job that loses most, the other jobs, and the link that the
+    first one shares.
 
     A job's loss is the ratio of the sums over all its epochs, beside the others and
     alone. Up to `MAX_UNHURT_RATIO` a job is not called slower, and not named.
@@ -80,13 +79,14 @@ def jobs_verdict(result: Result) -> list[str]:
     )
     slowed_jobs = ratio[ratio > MAX_UNHURT_RATIO]
     sentences = ["No job is slower beside the others than alone."]
+    shared_link = ""
     if len(slowed_jobs):
         slowest_job = str(slowed_jobs.index[0])
         slow_down = describe_ratio(slowed_jobs.iloc[0])
         sentences = [
             f"{slowest_job} loses most: beside the others its epochs take {slow_down}."
         ]
-        sentences += _describe_shared_link(result, slowest_job)
+        shared_link = _describe_shared_link(result, slowest_job)
         if len(slowed_jobs) > 1:
             phrases = ", ".join(
                 f"{job} takes {describe_ratio(job_ratio)}"
@@ -97,17 +97,17 @@ def jobs_verdict(result: Result) -> list[str]:
     routing_of_runs = (
         run_facts["routing"] for run_facts in facts if "routing" in run_facts
     )
-    routings = list(dict.fromkeys(routing_of_runs))
-    seed_and_routing = f"one seed and routing {', '.join(routings)}"
-    return [
-        *sentences,
-        f"Rests on {seed_and_routing}; the staging of each job is simulated alone.",
-    ]
+    routings = ", ".join(dict.fromkeys(routing_of_runs))
+    return Verdict(
+        sentences,
+        why=shared_link,
+        rests_on=f"one seed and routing {routings}; each job is staged alone.",
+    )
 
 
-def _describe_shared_link(result: Result, job: str) -> Iterator[str]:
-    """Yield a sentence on the busiest link that a job shares with another, while it ran
-    beside the others; none if it shares no link.
+def _describe_shared_link(result: Result, job: str) -> str:
+    """Return the sentence on the busiest link that a job shares with another, while it
+    ran beside the others; '' if it shares no link.
 
     Shared is a link that both the job and another one use when they run alone.
     """
@@ -123,14 +123,13 @@ def _describe_shared_link(result: Result, job: str) -> Iterator[str]:
     shared_links = {
         link: share for link, share in utilisation[job].items() if link in common_links
     }
-    if shared_links:
-        link = max(shared_links, key=lambda name: shared_links[name])
-        name = RESOURCES.get(link, link)
-        share = f"{shared_links[link]:.0%}"
-        yield (
-            f"The busiest resource that {job} shares with another job is {name}:"
-            f" {share} in use."
-        )
+    if not shared_links:
+        return ""
+    link = max(shared_links, key=lambda name: shared_links[name])
+    return (
+        f"the busiest resource that {job} shares with another job is"
+        f" {RESOURCES.get(link, link)} ({100 * shared_links[link]:.0f} % in use)."
+    )
 
 
 def _utilisation(result: Result) -> dict[str, dict[str, float]]:

@@ -102,8 +102,7 @@ def list_sentences(result: Result) -> list[str]:
     num_hidden = len(lossy) - MAX_LOSSY_RUNS
     return [
         *sentences,
-        *[f"{num_hidden} more runs lost hosts; the table below has them."]
-        * (num_hidden > 0),
+        *[f"{num_hidden} more runs lost hosts; the table has them."] * (num_hidden > 0),
     ]
 
 

@@ -4,7 +4,6 @@ lose.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping, Sequence
 from itertools import groupby
@@ -142,13 +141,8 @@ def _describe_order(rows: Sequence[Row], causes: Causes, odds: Odds) -> str:
         row for row in by_time if overlaps_widely(row, fastest) and row is not fastest
     ]
     if undecided:
-        widest = (
-            max(row["half"] + fastest["half"] for row in undecided) / fastest["epoch_s"]
-        )
         names = list_names([row["name"] for row in undecided])
-        parts.append(
-            f"{names} cannot be told apart from it (intervals of ±{format_percent(widest)})"
-        )
+        parts.append(f"{names} cannot be told apart from it")
     losers = [
         row
         for row in by_time
@@ -178,7 +172,8 @@ def _describe_losers(
     verb_ending = "s" if len(losers) == 1 else ""
     if len(losers) > MAX_NAMES:
         names = [f"{names[0]} to {names[-1]} ({len(names)} runs)"]
-        ratio_text = f"{describe_ratio(ratios[0])} to {describe_ratio(ratios[-1])}"
+        first_number = describe_ratio(ratios[0]).split()[0]
+        ratio_text = f"{first_number} to {describe_ratio(ratios[-1])}"
     else:
         numbers = join_words([describe_ratio(ratio).split()[0] for ratio in ratios])
         are_times = ratios[0] >= MIN_RATIO_AS_TIMES
@@ -187,9 +182,7 @@ def _describe_losers(
     share = min(
         (odds.get((fastest["run"], row["run"]), 1.0) for row in losers), default=1.0
     )
-    remarks += (
-        [f"in {format_percent(share)} of the draws"] if share < SURE_SHARE else []
-    )
+    remarks += [f"{format_percent(share)} sure"] if share < SURE_SHARE else []
     remark_text = f" ({', '.join(remarks)})" if remarks else ""
     return f"{list_names(names)} take{verb_ending} {ratio_text}{remark_text}"
 
@@ -416,15 +409,8 @@ def format_percent(share: float) -> str:
 
 
 def format_seconds(row: Row) -> str:
-    """Format the seconds of an epoch: '12.34 s', or '12.3 ± 0.4 s' with an interval.
-
-    ``half`` then decides the decimals: it has two digits, more before the point.
-    Without an interval the epoch has four digits and the unit that suits it.
-    """
-    if not row["half"]:
-        return readable(row["epoch_s"], Dimension.SECONDS, 4)
-    digits = max(0, 1 - math.floor(math.log10(row["half"])))  # two of the half
-    return f"{row['epoch_s']:,.{digits}f} ± {row['half']:,.{digits}f} s"
+    """Format the seconds of an epoch with four digits and the unit that suits it."""
+    return readable(row["epoch_s"], Dimension.SECONDS, 4)
 
 
 def list_names(names: Sequence[str]) -> str:

@@ -29,6 +29,7 @@ from simshuffle.studies.simulation.tables import (
 )
 from simshuffle.studies.simulation.warm import is_dlio_workload, warm_table_of_sweep
 from simshuffle.study.study import Result
+from simshuffle.study.verdict import Verdict
 
 MAX_ROWS = 60  # rows of the table of measures; the file has all
 
@@ -142,16 +143,16 @@ def _measures_table(result: Result) -> Table:
     return table
 
 
-def sweep_verdict(result: Result) -> Iterable[str]:
-    """Return the verdict; no line where labels of the user's own do not tell runs
+def sweep_verdict(result: Result) -> Verdict:
+    """Return the verdict; it is empty where labels of the user's own do not tell runs
     apart.
     """
     table, rows, seeds = _warm_epochs_by_run(result)
     if rows is None:
-        return []
+        return Verdict()
     scales = scales_of(rows, inputs_of_sweep(result))
     interval_meta = result.meta.get("intervals")
-    return verdict.verdict_of_sweep(
+    return verdict.judge_scales(
         scales, causes_of_sweep(table, rows), seeds, interval_meta
     )
 

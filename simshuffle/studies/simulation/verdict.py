@@ -16,6 +16,7 @@ from simshuffle.studies.simulation.contest import Scale, scales_of, warm_epochs
 from simshuffle.studies.simulation.ranking import join_words, rank_runs
 from simshuffle.studies.simulation.tables import means_over_seeds
 from simshuffle.study.study import Result
+from simshuffle.study.verdict import Verdict, join_sentences, split_warming
 
 UNANSWERED = {
     "--seeds 3": "chance",
@@ -25,59 +26,70 @@ UNANSWERED = {
 """Question that a verdict leaves out, by the option or verb that answers it."""
 
 
-def verdict(result: Result) -> list[str]:
-    """Return the sentences of the verdict on a result of ``run``; [] without epochs.
+def verdict(result: Result) -> Verdict:
+    """Return the verdict on a result of ``run``; without sentences if it has no epochs.
 
-    They are a sentence for each scale, what still changes, mishaps, what stays hidden,
-    why, what to measure or ask next, and what the verdict rests on.
+    The answer is a sentence for each scale, one for each mishap, and one on what stays
+    hidden.
     """
     run_means = means_over_seeds(result.tables["epochs"], result.tables["breakdown"])
     rows = warm_epochs(run_means.epochs, run_means.epoch_half)
     if rows.empty:
-        return []
+        return Verdict()
     scales = scales_of(rows, contest.inputs_of_run(result))
-    causes = causes_of_run(result, rows, run_means.breakdown)
-    interval_meta = result.meta.get("intervals")
-    return [
-        *rank_runs(scales, causes, interval_meta),
-        *filter(None, [result.meta.get("not_steady")]),
+    further_answers = [
         *mishaps.list_sentences(result),
         *describe_hidden_fraction(result.meta.get("hidden", {})),
-        *causes.explain_time(scales),
-        *suggest_next_steps(rows, run_means.seeds, interval_meta),
-        describe_basis(rows, run_means.seeds),
     ]
+    return judge_scales(
+        scales,
+        causes_of_run(result, rows, run_means.breakdown),
+        run_means.seeds,
+        result.meta.get("intervals"),
+        further_answers=further_answers,
+        warming=result.meta.get("not_steady", ""),
+    )
 
 
-def verdict_of_sweep(
+def judge_scales(
     scales: Sequence[Scale],
     causes: Causes,
     seeds: int,
     interval_meta: Mapping[str, Any] | None,
-) -> list[str]:
-    """Return the sentences of the verdict on a result of ``sweep``.
+    *,
+    further_answers: Sequence[str] = (),
+    warming: str = "",
+) -> Verdict:
+    """Return the verdict on runs: which tie and which lose at each scale, and why.
 
     Args:
         scales: the runs that are compared, by scale.
         causes: the causes of the time of each run.
         seeds: seeds of each run.
         interval_meta: intervals of the result, if it has any.
+        further_answers: sentences behind those on the scales.
+        warming: the sentence on caches that still fill, '' if none do.
     """
     rows = pd.concat([scale.rows for scale in scales])
-    return [
-        *rank_runs(scales, causes, interval_meta),
-        *causes.explain_time(scales),
-        *suggest_next_steps(rows, seeds, interval_meta),
-        describe_basis(rows, seeds),
-    ]
+    finding, steps = split_warming(warming)
+    steps += suggest_next_steps(rows, seeds, interval_meta)
+    measured = (
+        [] if interval_meta is None else intervals.describe_measured(interval_meta)
+    )
+    basis = [describe_basis(rows, seeds), finding[:1].lower() + finding[1:], *measured]
+    return Verdict(
+        [*rank_runs(scales, causes, interval_meta), *further_answers],
+        why=causes.explain_time(scales),
+        rests_on=join_sentences(basis),
+        measure_next=join_sentences(steps) or f"{intervals.NOTHING_NARROWS}.",
+    )
 
 
 def describe_hidden_fraction(hidden: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     """Yield a line on the largest exchanged fraction that stays hidden, by closed
     forms.
 
-    There is none where the fractions are 0, or where ``hidden`` is empty. The schedule
-    of the largest number of ranks stands for all.
+    There is none where the fractions are 0, or where ``hidden`` is empty.
 
     Args:
         hidden: ``fraction`` and ``schedule`` by number of ranks, as ``meta.json`` has
@@ -96,16 +108,12 @@ def describe_hidden_fraction(hidden: Mapping[str, Mapping[str, Any]]) -> Iterato
         fraction_text = join_words(
             [f"{fraction} on {int(world_size):,}" for fraction, world_size in pairs]
         )
-    schedule = hidden[world_sizes[-1]]["schedule"]
-    yield (
-        f"Q up to {fraction_text} ranks stays hidden (at most 1 % longer, {schedule}), by closed"
-        " forms; simshuffle study hiding simulates it."
-    )
+    yield f"An exchange of up to Q = {fraction_text} ranks stays hidden, by closed forms."
 
 
 def describe_basis(rows: pd.DataFrame, seeds: int) -> str:
-    """Return the sentence on what the numbers rest on: epoch, seeds, and whether a part
-    of the iterations was simulated.
+    """Return what the numbers rest on: epoch, seeds, and whether a part of the
+    iterations was simulated.
 
     Args:
         rows: of `simshuffle.studies.simulation.contest.warm_epochs`.
@@ -116,21 +124,20 @@ def describe_basis(rows: pd.DataFrame, seeds: int) -> str:
     parts.append("one seed" if seeds == 1 else f"{seeds} seeds")
     if (rows["iterations_simulated"] < rows["iterations"]).any():
         parts.append("a part of the iterations")
-    return f"Rests on {join_words(parts)}."
+    return join_words(parts)
 
 
 def suggest_next_steps(
     rows: pd.DataFrame, seeds: int, interval_meta: Mapping[str, Any] | None
-) -> Iterator[str]:
-    """Yield a line on what to measure next, or on the questions that are left out.
+) -> list[str]:
+    """Return phrases on what to measure next, or on the questions that are left out.
 
-    With intervals it is what to measure; else seeds, intervals and accuracy, as far as
-    they are open: seeds with one seed, accuracy if a run exchanges a fraction below 1.
+    With intervals they are what to measure; else seeds, intervals and accuracy, as far
+    as they are open: seeds with one seed, accuracy if a run exchanges a fraction below 1.
     """
     if interval_meta is not None:
-        yield from intervals.describe_measured(interval_meta)
-        yield from intervals.measure_next(interval_meta)
-        return
+        misfits = intervals.describe_misfits(interval_meta)
+        return [*misfits, intervals.measure_next(interval_meta)]
     is_unanswered = {
         "--seeds 3": seeds == 1,
         "--interval": True,
@@ -141,4 +148,4 @@ def suggest_next_steps(
         for name, is_open in is_unanswered.items()
         if is_open
     ]
-    yield f"Left out: {join_words(parts)}."
+    return [join_words(parts)]

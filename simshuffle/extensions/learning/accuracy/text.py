@@ -14,17 +14,17 @@ from simshuffle.extensions.learning.accuracy.tables import (
     PRINTED_REMEDIES,
     SETTINGS,
     TIMED,
-    format_number,
     format_points,
 )
 from simshuffle.study.schema import Schema
 from simshuffle.study.study import Result
+from simshuffle.study.verdict import Verdict, join_sentences
 
 REMEDY_LISTING = Schema(PRINTED_REMEDIES)
 
 
-def verdict(result: Result) -> Iterator[str]:
-    """Yield the loss of each run and its remedy, then the basis of the answer.
+def verdict(result: Result) -> Verdict:
+    """Return the verdict: the loss of each run and its remedy, and the law behind both.
 
     Runs on one number of ranks of which nothing has to be done stand together. A
     network without batch norm has one sentence for all runs.
@@ -32,14 +32,39 @@ def verdict(result: Result) -> Iterator[str]:
     settings = result.tables["settings"]
     remedies = result.tables["remedies"]
     meta = result.meta
-    if meta["sensitivity"]["norm"] != "batch":
-        yield _norm_free_verdict(settings, meta)
+    sensitivity = meta["sensitivity"]
+    basis = [f"{sensitivity['basis']}, random shards, and one seed of the simulation"]
+    untried = ", ".join(_untried_inputs(settings["outside"]))
+    next_steps = [f"what was not tried: {untried}"] if untried else []
+    if sensitivity["norm"] != "batch":
+        answer = [_norm_free_verdict(settings, meta)]
+        why = (
+            f"{sensitivity['model']} has no batch norm: there are no running statistics, n is not"
+            " defined, and the law does not apply."
+        )
     else:
+        answer = [
+            line
+            for _, rows in settings.groupby("world_size", sort=True)
+            for line in _verdict_on_ranks(rows, remedies, meta)
+        ]
+        why = (
+            f"the loss is c (1/n - 1/n of global shuffle), with c = {sensitivity['c']:.3g} points"
+            f" and momentum {meta['asked']['momentum']:g}."
+        )
         if not meta["accuracy"].get("norm_is_known", True):
-            yield _norm_assumption(meta)
-        for _, rows in settings.groupby("world_size", sort=True):
-            yield from _verdict_on_ranks(rows, remedies, meta)
-    yield _provenance(settings, meta)
+            basis.append(
+                f"the norm of {sensitivity['model']} is not known: batch norm is assumed"
+            )
+            next_steps.append(
+                "the norm: layer or group norm loses nothing (--norm layer)"
+            )
+    return Verdict(
+        answer,
+        why=why,
+        rests_on=join_sentences(basis),
+        measure_next=join_sentences(next_steps),
+    )
 
 
 def _norm_free_verdict(settings: pd.DataFrame, meta: Mapping[str, Any]) -> str:
@@ -51,23 +76,8 @@ def _norm_free_verdict(settings: pd.DataFrame, meta: Mapping[str, Any]) -> str:
     names = ", ".join(dict.fromkeys(settings["strategy"]))
     sizes = ", ".join(f"{size:,}" for size in dict.fromkeys(settings["world_size"]))
     return (
-        f"{meta['sensitivity']['model']} has no batch norm: there are no running statistics, n is"
-        f" not defined, and the law does not apply. Running statistics lose 0 points for {names} on"
-        f" {sizes} ranks. Trainings without batch norm came within {scatter} points of global"
-        " shuffle on random shards (90 %). Nothing is known of other mechanisms."
-    )
-
-
-def _norm_assumption(meta: Mapping[str, Any]) -> str:
-    """State that batch norm is assumed of the network, whose norm must be unknown.
-
-    That is not checked here.
-    """
-    model = meta["sensitivity"]["model"]
-    return (
-        f"The norm of {model} is not known: batch norm is assumed. A network with layer or group"
-        " norm"
-        " (a transformer, such as a ViT) loses nothing by running statistics: add --norm layer."
+        f"{names} on {sizes} ranks lose 0 points by running statistics; trainings without batch"
+        f" norm came within {scatter} points of global shuffle."
     )
 
 
@@ -97,23 +107,16 @@ def _verdict_on_ranks(
 def _acceptable_runs(rows: pd.DataFrame, tolerance: float) -> str:
     """State the loss of runs on one number of ranks that lose no more than may be lost.
 
-    Of several runs the loss and its interval are of the run with the highest upper end,
-    and n is the smallest.
+    Of several runs the loss is of the run whose interval has the highest upper end.
     """
     worst = rows.sort_values("high_points").to_dict("records")[-1]
-    verb = "is"
-    at_most = ""
-    n_clause = f"n is {format_number(worst['n'])}"
-    if len(rows) > 1:
-        verb = "are each"
-        at_most = " at most"
-        n_clause = f"n is {format_number(rows['n'].min())} or more"
+    verb = "are each" if len(rows) > 1 else "is"
+    at_most = "at most " if len(rows) > 1 else ""
     return (
-        f"On {worst['world_size']:,} ranks with {worst['samples']:,} samples each"
-        f" {', '.join(rows['strategy'])} {verb} expected to lose"
-        f" {format_points(worst['loss_points'])} points{at_most} ({_format_interval(worst)});"
-        f" {n_clause}, and {format_number(worst['n_global'])} under global shuffle. The loss is"
-        f" within {tolerance:g} points: nothing has to be done."
+        f"On {worst['world_size']:,} ranks with {worst['samples']:,} samples each,"
+        f" {', '.join(rows['strategy'])} {verb} expected to lose {at_most}"
+        f"{format_points(worst['loss_points'])} points, surely within {tolerance:g}: nothing has to"
+        " be done."
     )
 
 
@@ -138,39 +141,17 @@ def _losing_run(
     """
     tolerance = meta["asked"]["tolerance"]
     loss_clause = (
-        f"On {row['world_size']:,} ranks with {row['samples']:,} samples each {row['strategy']} is"
-        f" expected to lose {format_points(row['loss_points'])} points"
-        f" ({_format_interval(row)}); n is {format_number(row['n'])}, and"
-        f" {format_number(row['n_global'])} under global shuffle"
+        f"On {row['world_size']:,} ranks with {row['samples']:,} samples each, {row['strategy']} is"
+        f" expected to lose {format_points(row['loss_points'])} points, not surely within"
+        f" {tolerance:g}."
     )
     chosen = remedies[remedies["chosen"]]
     if not len(chosen):
-        return f"{loss_clause}. No remedy is sure to stay within {tolerance:g} points."
+        return f"{loss_clause} No remedy is sure to stay within them."
     best = chosen.to_dict("records")[0]
     return (
-        f"{loss_clause}. The quickest remedy within {tolerance:g} points is {best['remedy']}:"
-        f" {format_points(best['loss_points'])} points ({_format_interval(best)}),"
-        f" {best['added_s']:+.3g} s an epoch."
-    )
-
-
-def _provenance(settings: pd.DataFrame, meta: Mapping[str, Any]) -> str:
-    """State the basis of the answer, and the inputs that were never tried."""
-    sensitivity = meta["sensitivity"]
-    sentence = f"Rests on {sensitivity['basis']}"
-    if sensitivity["norm"] == "batch":
-        sentence += (
-            f": the loss is c (1/n - 1/n of global shuffle), c = {sensitivity['c']:.3g} points"
-            f" ({sensitivity['low']:.3g} to {sensitivity['high']:.3g}, 90 %); settings lie"
-            f" {sensitivity['rms']:.2g} points off this law; momentum {meta['asked']['momentum']:g}"
-        )
-    sentence += (
-        ". Shards must be random: the law says nothing of shards sorted by class. The simulation"
-        " has one seed."
-    )
-    untried = _untried_inputs(settings["outside"])
-    return sentence + (
-        f" Not tried in these measurements: {'; '.join(untried)}." if untried else ""
+        f"{loss_clause} The quickest sure remedy is {best['remedy']}:"
+        f" {format_points(best['loss_points'])} points, {best['added_s']:+.3g} s an epoch."
     )
 
 
@@ -206,8 +187,17 @@ def parts(result: Result) -> Iterator[str | Table]:
 
 
 def details(result: Result) -> Iterator[str | Table]:
-    """Yield all remedies of each run, and the effects that the law leaves out."""
+    """Yield all remedies of each run, how well the law is known, and the effects that it
+    leaves out.
+    """
     yield from _remedies(result, all_remedies=True)
+    sensitivity = result.meta["sensitivity"]
+    if sensitivity["norm"] == "batch":
+        yield (
+            f"c of the law is {sensitivity['c']:.3g} points ({sensitivity['low']:.3g} to"
+            f" {sensitivity['high']:.3g}, 90 %); settings lie {sensitivity['rms']:.2g} points off"
+            " the law. The law says nothing of shards sorted by class."
+        )
     yield from _notes(result.tables["remedies"], result.meta)
 
 

@@ -37,6 +37,7 @@ from simshuffle.studies.training.wording import (
     paragraph,
     wrap_paragraph,
 )
+from simshuffle.study.verdict import Verdict
 
 TIMES = (
     "storage/host",
@@ -239,20 +240,19 @@ def _mixing_row(row: Row) -> list[str]:
 # ------------------------------------------------------------------------------------------ targets
 
 
-def verdict(tables: JoinTables) -> Iterator[str]:
-    """Yield the fastest settings to the highest target, and the basis of the answer.
-
-    Without targets nothing is yielded.
+def verdict(tables: JoinTables) -> Verdict:
+    """Return the fastest settings to the highest target; an empty verdict without
+    targets.
     """
     if tables.targets.empty:
-        return
+        return Verdict()
     target = tables.targets["target"].max()
     rows = tables.targets[tables.targets["target"] == target]
-    yield f"To {100 * target:.1f} % accuracy:"
-    yield from _state_fastest(tables, rows)
-    yield (
-        f"Rests on trainings of {rows['n'].max()} seeds and on simulated times."
-        f" {intervals.NO_INTERVALS_OF_TIMES}"
+    first, *further = _state_fastest(tables, rows)
+    return Verdict(
+        [f"To {100 * target:.1f} % accuracy: {first}", *further],
+        rests_on=f"trainings of {rows['n'].max()} seeds, and simulated times.",
+        measure_next=f"{intervals.ERRORS_LEFT_OUT}.",
     )
 
 
@@ -316,8 +316,8 @@ def _state_fastest(tables: JoinTables, rows: pd.DataFrame) -> list[str]:
         return [f"No simulated setting reached the target{seeds_clause}."]
     best = certain_records[0]
     lines = [
-        f"Fastest of the settings that reached the target with every seed: {best['setting']},"
-        f" {format_seconds(best['time_s'])} s."
+        f"{best['setting']} takes {format_seconds(best['time_s'])} s, the shortest time of the"
+        " settings that reached the target with every seed."
     ]
     tied_settings = [
         str(row["setting"])

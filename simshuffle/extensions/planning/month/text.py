@@ -17,6 +17,7 @@ from simshuffle.extensions.planning.month.tables import (
     format_duration,
 )
 from simshuffle.study.study import Result
+from simshuffle.study.verdict import Verdict
 
 MIN_INTERRUPTIONS = 100
 """Interruptions of all months together from which on the best period can be told to a
@@ -30,36 +31,43 @@ EQUAL_PERIODS = 0.1
 """Periods that differ by less than this share agree."""
 
 
-def verdict(result: Result) -> Iterator[str]:
-    """Yield the sentences of the verdict on the run of the highest mean goodput.
+def verdict(result: Result) -> Verdict:
+    """Return the verdict on the run of the highest mean goodput.
 
-    The last sentence, on data, is left out where no law of a loader is known.
+    The answer is a sentence on its goodput, one on the period of its checkpoints, and
+    one on data where the law of a loader is known.
     """
     days = result.tables["days"]
     means = days.groupby("run", sort=False)["goodput"].mean()
     run = str(means.idxmax())
     run_days = days[days["run"] == run]
-    yield _describe_goodput(result, run, len(means))
-    yield _describe_period(result, run, int(run_days["interruptions"].sum()))
     rows = result.tables["inputs"].to_dict("records")
     inputs = next(row for row in rows if row["run"] == run)
     waiting_share = inputs["reads_share"]
     waiting_text = (
-        f", {waiting_share:.0%} of it waiting for samples,"
+        f" ({waiting_share:.0%} waiting for samples)"
         if waiting_share > NOTABLE_WAITS
         else ""
     )
-    epoch = f"an epoch of {format_duration(inputs['steady_s'])}{waiting_text}"
-    save = format_duration(inputs["save_s"])
-    restore = format_duration(inputs["restore_s"])
-    restart = format_duration(inputs["restart_s"])
-    yield (
-        f"Rests on {run_days['seed'].nunique()} drawn months, on {epoch} simulated until it"
-        f" repeated (epoch {inputs['simulated']:.0f}), and on closed forms for the time of a save"
-        f" ({save}), a restore ({restore}) and a restart ({restart})."
+    save, restore, restart, epoch = (
+        format_duration(inputs[name])
+        for name in ("save_s", "restore_s", "restart_s", "steady_s")
     )
+    answer = [
+        _describe_goodput(run_days, run, len(means)),
+        _describe_period(result, run, int(run_days["interruptions"].sum())),
+    ]
     if inputs["loader"]:
-        yield _describe_data_loss(inputs, run_days)
+        answer.append(_describe_data_loss(inputs, run_days))
+    return Verdict(
+        answer,
+        why=_describe_largest_loss(result, run),
+        rests_on=(
+            f"{run_days['seed'].nunique()} drawn months, a simulated epoch of"
+            f" {epoch}{waiting_text}, and closed forms for a save ({save}), a restore ({restore})"
+            f" and a restart ({restart})."
+        ),
+    )
 
 
 def _describe_data_loss(inputs: Mapping[Any, Any], days: pd.DataFrame) -> str:
@@ -75,8 +83,8 @@ def _describe_data_loss(inputs: Mapping[Any, Any], days: pd.DataFrame) -> str:
     mean_interruptions = days["interruptions"].mean()
     if inputs["refused"] == 1:
         return (
-            f"{inputs['loader']} cannot go on after an interruption: the days"
-            " above need another loader."
+            f"{inputs['loader']} cannot go on after an interruption: these days"
+            " need another loader."
         )
     repeated_epochs = mean_interruptions * inputs["repeated"]
     lost_epochs = mean_interruptions * inputs["lost"]
@@ -88,30 +96,32 @@ def _describe_data_loss(inputs: Mapping[Any, Any], days: pd.DataFrame) -> str:
     )
 
 
-def _describe_goodput(result: Result, run: str, num_runs: int) -> str:
-    """Return the sentence on the goodput of a run, and on what costs it the most days.
+def _describe_goodput(run_days: pd.DataFrame, run: str, num_runs: int) -> str:
+    """Return the sentence on the goodput of a run, from its rows of table ``days``.
 
-    The cost is left out where all days are training. With ``num_runs`` above 1 the run
-    is named as the best.
+    With ``num_runs`` above 1 the run is named as the best.
     """
-    run_days = result.tables["days"]
-    run_days = run_days[run_days["run"] == run]
-    goodput = run_days["goodput"]
-    low = goodput.quantile(0.05)
-    high = goodput.quantile(0.95)
     run_prefix = f"{run}, the best of {num_runs} runs: " if num_runs > 1 else ""
-    sentence = (
-        f"{run_prefix}{goodput.mean():.2%} of {run_days['days'].mean():.4g} days are training that"
-        f" counts (90 % of the months: {low:.2%} to {high:.2%})"
+    return (
+        f"{run_prefix}{run_days['goodput'].mean():.2%} of {run_days['days'].mean():.4g} days are"
+        " training that counts."
     )
+
+
+def _describe_largest_loss(result: Result, run: str) -> str:
+    """Return the sentence on what costs a run the most days; '' where all days are
+    training.
+    """
+    days = result.tables["days"]
+    interruptions = days[days["run"] == run]["interruptions"].mean()
     parts = result.derived["parts"]
     parts = parts[(parts["run"] == run) & (parts["part"] != MEANINGS["training"])]
     largest_part = max(parts.to_dict("records"), key=lambda row: float(row["days"]))
     if not largest_part["days"]:
-        return f"{sentence}."
+        return ""
     return (
-        f"{sentence}; there are {run_days['interruptions'].mean():.4g} interruptions, and the"
-        f" largest loss is {largest_part['part']} ({largest_part['share']:.2%})."
+        f"with {interruptions:.4g} interruptions in the mean, the largest loss is"
+        f" {largest_part['part']} ({largest_part['share']:.2%})."
     )
 
 
