@@ -14,15 +14,13 @@ class Verdict:
     """The sentences of a verdict, in the order in which every place shows them.
 
     Numbers have units, and intervals stand in tables alone. Only ``measure_next`` names
-    keys and options, which the reader is to change. A text that is '' has no line.
+    keys, which the reader is to change. A text that is '' has no line.
     """
 
     answer: Sequence[str] = ()  # a sentence for each scale
     why: str = ""  # the cause that decides
     rests_on: str = ""  # what was simulated, and under which assumptions
-    measure_next: str = (
-        ""  # what is not known yet, and the key or option that answers it
-    )
+    measure_next: str = ""  # what is not known yet, with the key or option to change
 
     def lines(self) -> list[str]:
         """Return the answer, then the other texts behind their labels."""
@@ -53,7 +51,7 @@ def join_sentences(parts: Iterable[str]) -> str:
     return f"{line}." if line else ""
 
 
-def split_warming(sentence: str) -> tuple[str, list[str]]:
+def separate_remedy(sentence: str) -> tuple[str, list[str]]:
     """Split the sentence on caches that still fill into the finding and what to set.
 
     Args:

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from simshuffle.study.verdict import Verdict, join_sentences, split_warming
+from simshuffle.study.verdict import Verdict, join_sentences, separate_remedy
 from tests.golden.make_verdicts import RENEW, judge_by_hand, read_sections
 
 SECTIONS = read_sections()
@@ -63,8 +63,8 @@ def test_a_text_that_is_empty_has_no_line_and_names_are_shortened_everywhere():
 
 def test_what_folders_store_of_caches_that_still_fill_is_split():
     stored = "Not steady yet: a fills its cache: set epochs: 3."
-    assert split_warming(stored) == (
+    assert separate_remedy(stored) == (
         "Not steady yet: a fills its cache",
         ["later epochs (epochs: 3)"],
     )
-    assert split_warming("") == ("", [])
+    assert separate_remedy("") == ("", [])

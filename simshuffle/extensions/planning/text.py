@@ -12,7 +12,7 @@ from simshuffle.extensions.planning.prices import JOINT_PRECISION
 from simshuffle.extensions.planning.tables import STRATEGIES, find_chosen_row
 from simshuffle.spec.units import Dimension, readable
 from simshuffle.study.study import Result
-from simshuffle.study.verdict import Verdict, join_sentences, split_warming
+from simshuffle.study.verdict import Verdict, join_sentences, separate_remedy
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -45,7 +45,7 @@ def verdict(result: Result) -> Verdict:
     table = result.tables["strategies"]
     question = result.meta["asked"]
     findings = result.meta["plan"]
-    warming, next_steps = split_warming(findings.get("not_steady", ""))
+    warming, next_steps = separate_remedy(findings.get("not_steady", ""))
     prices = ", ".join(
         f"{resource}={unit_cost:g}"
         for resource, unit_cost in question["prices"].items()

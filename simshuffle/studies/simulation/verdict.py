@@ -16,7 +16,7 @@ from simshuffle.studies.simulation.contest import Scale, scales_of, warm_epochs
 from simshuffle.studies.simulation.ranking import join_words, rank_runs
 from simshuffle.studies.simulation.tables import means_over_seeds
 from simshuffle.study.study import Result
-from simshuffle.study.verdict import Verdict, join_sentences, split_warming
+from simshuffle.study.verdict import Verdict, join_sentences, separate_remedy
 
 UNANSWERED = {
     "--seeds 3": "chance",
@@ -71,7 +71,7 @@ def judge_scales(
         warming: the sentence on caches that still fill, '' if none do.
     """
     rows = pd.concat([scale.rows for scale in scales])
-    finding, steps = split_warming(warming)
+    finding, steps = separate_remedy(warming)
     steps += suggest_next_steps(rows, seeds, interval_meta)
     measured = (
         [] if interval_meta is None else intervals.describe_measured(interval_meta)

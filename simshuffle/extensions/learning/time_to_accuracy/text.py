@@ -248,9 +248,9 @@ def verdict(tables: JoinTables) -> Verdict:
         return Verdict()
     target = tables.targets["target"].max()
     rows = tables.targets[tables.targets["target"] == target]
-    first, *further = _state_fastest(tables, rows)
+    first, *other_lines = _state_fastest(tables, rows)
     return Verdict(
-        [f"To {100 * target:.1f} % accuracy: {first}", *further],
+        [f"To {100 * target:.1f} % accuracy: {first}", *other_lines],
         rests_on=f"trainings of {rows['n'].max()} seeds, and simulated times.",
         measure_next=f"{intervals.ERRORS_LEFT_OUT}.",
     )
