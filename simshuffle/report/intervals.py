@@ -116,8 +116,6 @@ ERRORS_LEFT_OUT = "errors of inputs and laws (simshuffle run --interval)"
 """Phrase on what to ask next where times have no interval."""
 NOTHING_NARROWS = "no input, as none alone narrows an interval notably"
 """Phrase on what to measure next where no measurement helps."""
-OVER_SEEDS = "ranges are over seeds alone, without errors of inputs and model"
-"""The same of what is compared on the same bytes and machine."""
 OVERLAP = "both results; A and B share errors, so intervals that overlap are no tie."
 """What a comparison of results with intervals rests on."""
 COMPARE_NEXT = "how sure the order is (A and B in one simshuffle run --interval)."
@@ -245,18 +243,13 @@ def describe_measured(stored: Plain) -> list[str]:
 def describe_misfits(stored: Plain) -> list[str]:
     """Return a clause, without '.', on each measured run that does not fit."""
     max_ranks = max(facts["ranks"] for facts in stored["runs"].values())
-    clauses = []
-    for row in stored.get("measured", []):
-        if not row["is_expected"]:
-            ratio = row["measured_s"] / row["predicted_s"]
-            trust = f" before you trust {max_ranks:,} ranks" * (
-                "look at" in row["misfit"]
-            )
-            clauses.append(
-                f"why your run {row['run']} takes {ratio:.2g} times as long as predicted:"
-                f" {row['misfit']}{trust}"
-            )
-    return clauses
+    trust = f" before you trust {max_ranks:,} ranks"
+    return [
+        f"why your run {row['run']} takes {row['measured_s'] / row['predicted_s']:.2g} times as"
+        f" long as predicted: {row['misfit']}{trust * ('look at' in row['misfit'])}"
+        for row in stored.get("measured", [])
+        if not row["is_expected"]
+    ]
 
 
 def _errors_text(measured: Sequence[Plain]) -> str:
@@ -430,8 +423,7 @@ def worth_table(stored: Plain) -> Table | None:
 
 
 def measure_next(stored: Plain) -> str:
-    """Return which input's measurement shrinks an interval most, as a clause without
-    '.'; '' if none does.
+    """Return which input's measurement shrinks an interval most, without '.', or ''.
 
     Only runs on the most ranks and their first inputs are considered, if notable; half
     an interval must shrink by at least `MIN_SHRINKAGE` of its prediction.

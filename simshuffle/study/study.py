@@ -389,9 +389,8 @@ class Result:
         return self.structured_verdict().lines()
 
     def answer(self, width: int = LINE) -> list[str]:
-        """Return the sentences of the verdict, each folded at ``width`` columns.
-
-        The width is a third of `LINE` at least, and `LINE` at most.
+        """Return the lines of the verdict, each folded at ``width`` columns, of which
+        at least a third of `LINE` and at most `LINE` are used.
         """
         width = max(min(width, LINE), LINE // 3)
         folded = partial(
@@ -447,15 +446,14 @@ class Result:
         'verdict' and 'verdict_parts' come first where the study has one. Values that the
         study makes itself stand in place of the tables. Empty values of tables are None.
         """
-        own_values = self.study.as_json
-        values = own_values(self) if own_values else self._plain_tables()
+        values = (
+            {name: plain_rows(table) for name, table in self.all_tables.items()}
+            if self.study.as_json is None
+            else self.study.as_json(self)
+        )
         if self.study.verdict is None:
             return values
         return {**self.structured_verdict().as_json(), **values}
-
-    def _plain_tables(self) -> dict[str, Any]:
-        """Return the rows of every table as plain values, by its name."""
-        return {name: plain_rows(table) for name, table in self.all_tables.items()}
 
     def compared(self) -> Tables:
         """Return tables to put beside another result's: key as index, columns of
