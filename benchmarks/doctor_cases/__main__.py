@@ -20,7 +20,9 @@ from dataclasses import asdict
 from pathlib import Path
 
 from benchmarks.doctor_cases.case import draw_case
+from benchmarks.doctor_cases.host_speed import measure_host
 from benchmarks.doctor_cases.judge import COLUMNS, HEALTHY, ScriptRunner, judge_case
+from benchmarks.doctor_cases.recipe import HostSpeed
 from benchmarks.doctor_cases.table import is_right, text_of
 
 Truths = dict[tuple[str, str], dict[str, str]]
@@ -34,16 +36,28 @@ def read_rows(path: Path) -> list[dict[str, str]]:
         return [row for row in csv.DictReader(file) if row["error"] is not None]
 
 
+def host_of_rows(rows: list[dict[str, str]]) -> HostSpeed:
+    """Return the speed for which rows were drawn, or that of this host if there are none."""
+    if not rows:
+        return measure_host()
+    first = rows[0]
+    return HostSpeed(
+        float(first.get("step_factor") or 1.0), float(first.get("work_factor") or 1.0)
+    )
+
+
 def judge_cases(
     seed: int, count: int, path: Path, runner: ScriptRunner, truth: Truths
 ) -> None:
     """Judge the cases that a file lacks, and add a row for each as soon as it is judged."""
-    judged = {(row["seed"], row["number"]) for row in read_rows(path)}
+    earlier = read_rows(path)
+    judged = {(row["seed"], row["number"]) for row in earlier}
+    host = host_of_rows([*truth.values(), *earlier])
     for number in range(count):
         if (str(seed), str(number)) in judged:
             continue
         before = truth.get((str(seed), str(number)))
-        row = judge_case(draw_case(seed, number), runner, before)
+        row = judge_case(draw_case(seed, number, host), runner, before)
         begins = not path.exists()
         with path.open("a", encoding="utf-8", newline="") as file:
             writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
@@ -96,7 +110,7 @@ def main() -> None:
     elif arguments.out is None:
         parser.error("--out is needed")
     elif arguments.write is not None:
-        draw_case(arguments.seed, arguments.write).write(arguments.out)
+        draw_case(arguments.seed, arguments.write, measure_host()).write(arguments.out)
     else:
         rows = read_rows(arguments.truth) if arguments.truth else []
         truth = {(row["seed"], row["number"]): row for row in rows if not row["error"]}

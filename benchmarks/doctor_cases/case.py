@@ -9,7 +9,7 @@ from textwrap import dedent
 
 from benchmarks.doctor_cases.causes import ALL, CAUSES, Cause, budget_us_of, step_us
 from benchmarks.doctor_cases.kinds import BASE_US, KINDS, join_blocks
-from benchmarks.doctor_cases.recipe import Recipe, Script, Setting, script_of
+from benchmarks.doctor_cases.recipe import HostSpeed, Recipe, Script, Setting, script_of
 from benchmarks.doctor_cases.served import remote, shards
 
 KIND_EDITS = {**KINDS, "remote": remote, "shards": shards}
@@ -28,6 +28,7 @@ DATASET_NAMES = [
     "Frames",
     "Items",
 ]
+REFERENCE = HostSpeed()
 SHAPES = ["loop", "loop", "fit", "fit", "accumulate"]
 
 
@@ -110,14 +111,14 @@ class Case:
             (folder / "store.py").write_text(recipe.store, encoding="utf-8")
 
 
-def draw_case(seed: int, number: int) -> Case:
-    """Draw a case: 35 % healthy, 45 % with one cause, 20 % with two."""
+def draw_case(seed: int, number: int, host: HostSpeed = REFERENCE) -> Case:
+    """Draw a case for a host: 35 % healthy, 45 % with one cause, 20 % with two."""
     rng = random.Random(f"{seed}:{number}")
     fate = rng.random()
     setting = None
     while setting is None:
         causes = () if fate < 0.2 else draw_causes(rng, 2 if fate > 0.8 else 1)
-        settings = (draw_training_setup(rng, causes) for _ in range(300))
+        settings = (draw_training_setup(rng, causes, host) for _ in range(300))
         setting = next(filter(None, settings), None)
     if 0.2 <= fate < 0.35 and any(cause.name == "workers" for cause in causes):
         # a worker added leaves its samples slow: no healthy script
@@ -159,7 +160,7 @@ def common(
 
 
 def draw_training_setup(
-    rng: random.Random, causes: tuple[Cause, ...]
+    rng: random.Random, causes: tuple[Cause, ...], host: HostSpeed
 ) -> Setting | None:
     """Draw the rest of a training, or None where reading alone would make it wait."""
     kinds, workers = common(causes) or ([], [])
@@ -180,8 +181,12 @@ def draw_training_setup(
         workers=rng.choice(workers),
         prefetch=2 if len(causes) else rng.choice((2, 3, 4)),
         dataset_name=rng.choice(DATASET_NAMES),
+        step_factor=host.step_factor,
+        work_factor=host.work_factor,
     )
+    # on the host which the costs are of, so that a seed draws as wide models everywhere
     target_us = rng.uniform(3000, 9000) / (2 if accumulate > 1 else 1)
+    target_us *= host.step_factor
     low, high = WIDTHS[model]
     fitting = [
         width
@@ -192,7 +197,7 @@ def draw_training_setup(
         return None
     setting = replace(setting, width=fitting[-1])
     at_once = min(2, setting.workers)
-    reading_us = BASE_US[setting.kind] * setting.batch
+    reading_us = host.work_factor * BASE_US[setting.kind] * setting.batch
     if reading_us > step_us(setting) * (0.4 * at_once if at_once else 0.07):
         return None
     return setting

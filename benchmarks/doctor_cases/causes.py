@@ -33,6 +33,7 @@ class Cause:
     edit: Edit
     workers: tuple[int, ...] = (0, 1, 2)
     hides: str = "cores"  # behind steps: see `budget_us_of`
+    is_computed: bool = True  # whether the host's speed of Python makes it longer
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,8 @@ def step_us(setting: Setting) -> float:
     width_factor = (setting.width / cost.width) ** cost.power
     optimizer_us = 0 if setting.optimizer == "SGD" else cost.adam_us * width_factor
     batch_us = cost.us * width_factor * setting.batch / 64
-    return cost.fixed_us + batch_us + optimizer_us / setting.accumulate
+    reference_us = cost.fixed_us + batch_us + optimizer_us / setting.accumulate
+    return setting.step_factor * reference_us
 
 
 def budget_us_of(cause: Cause, setting: Setting, strength: float) -> float:
@@ -68,9 +70,10 @@ def budget_us_of(cause: Cause, setting: Setting, strength: float) -> float:
 
     What workers do hides behind steps: on two cores at once, or on as many workers as wait, or
     one after the other. A cost that hides wholly delays only by coming all at once, and is half
-    of the steps at least: prefetched batches hide some of it.
+    of the steps at least: prefetched batches hide some of it. Of what is computed the cost is
+    that on the host which the costs of operations are of.
     """
-    step = step_us(setting)
+    step = step_us(setting) / (setting.work_factor if cause.is_computed else 1.0)
     if cause.hides == "wholly":
         return step * (1 + strength) / 2
     if cause.hides == "never" or setting.workers == 0:
@@ -409,7 +412,9 @@ CAUSES = [
         (1, 2),
         "never",
     ),
-    Cause("lock", "lock", "work", tuple(VECTORS), lock, (3, 4), "one"),
+    Cause(
+        "lock", "lock", "work", tuple(VECTORS), lock, (3, 4), "one", is_computed=False
+    ),
     Cause("collate", "collate", "collate", tuple(ALL), collate),
     Cause("workers", "no_workers", "work", tuple(VECTORS), no_workers, (0,), "never"),
     Cause(
@@ -447,14 +452,49 @@ CAUSES = [
         slow_worker,
         (2, 3),
         "one",
+        is_computed=False,
     ),
-    Cause("latency", "latency", "data", kinds("remote"), latency, (0, 1, 2), "workers"),
     Cause(
-        "bandwidth", "bandwidth", "data", kinds("remote"), bandwidth, (1, 2, 3), "one"
+        "latency",
+        "latency",
+        "data",
+        kinds("remote"),
+        latency,
+        (0, 1, 2),
+        "workers",
+        is_computed=False,
+    ),
+    Cause(
+        "bandwidth",
+        "bandwidth",
+        "data",
+        kinds("remote"),
+        bandwidth,
+        (1, 2, 3),
+        "one",
+        is_computed=False,
     ),
     Cause("copy", "copy", "loop", kinds("memory"), copy, (0, 1), "never"),
-    Cause("loop dips", "evaluate", "loop", tuple(ALL), evaluate, (0, 1), "never"),
+    Cause(
+        "loop dips",
+        "evaluate",
+        "loop",
+        tuple(ALL),
+        evaluate,
+        (0, 1),
+        "never",
+        is_computed=False,
+    ),
     Cause("loop dips", "checkpoint", "loop", tuple(ALL), checkpoint, (0, 1), "never"),
-    Cause("gil", "gil", "loop", tuple(ALL), gil, (0, 1), "never"),
-    Cause("cores", "cores", "loop", tuple(ALL), cores, (1, 2, 3), "never"),
+    Cause("gil", "gil", "loop", tuple(ALL), gil, (0, 1), "never", is_computed=False),
+    Cause(
+        "cores",
+        "cores",
+        "loop",
+        tuple(ALL),
+        cores,
+        (1, 2, 3),
+        "never",
+        is_computed=False,
+    ),
 ]

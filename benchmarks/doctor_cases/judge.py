@@ -82,6 +82,8 @@ class Row:
     case_s: float = 0.0
     load: float = 0.0
     step_ms: float = 0.0
+    step_factor: float = 1.0  # `HostSpeed` for which the case was drawn
+    work_factor: float = 1.0
     error: str = ""
 
 
@@ -358,6 +360,8 @@ def judge_case(
         setting.model,
         setting.shape,
         setting.workers,
+        step_factor=setting.step_factor,
+        work_factor=setting.work_factor,
     )
     row.drawn = (
         " + ".join(cause.key for cause in case.causes) + " mended" * case.is_decoy

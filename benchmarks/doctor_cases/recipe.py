@@ -14,6 +14,14 @@ FEATURES = 256  # numbers of a sample, 16 x 16
 
 
 @dataclass(frozen=True)
+class HostSpeed:
+    """Times that this host takes for the steps, and for Python, of the host of `causes`."""
+
+    step_factor: float = 1.0
+    work_factor: float = 1.0
+
+
+@dataclass(frozen=True)
 class Setting:
     """The parts of a training that no cause changes by itself."""
 
@@ -28,6 +36,8 @@ class Setting:
     workers: int
     prefetch: int
     dataset_name: str
+    step_factor: float = 1.0  # `HostSpeed` of the host that runs the script
+    work_factor: float = 1.0
 
     @property
     def samples(self) -> int:

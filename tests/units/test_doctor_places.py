@@ -65,6 +65,25 @@ def test_a_transform_is_told_by_its_name_and_a_transformer_is_none():
         assert [place[5] for place in looked_at(function).most_frequent()] == [expected]
 
 
+def test_a_line_that_calls_a_transform_makes_what_it_calls_one():
+    class Blur:
+        def __call__(self, until):
+            until.wait()
+
+    class Samples:
+        transform = transformer = Blur()
+
+        def sample(self, until):
+            self.transform(until)
+
+        def encoded(self, until):
+            self.transformer(until)
+
+    for function, expected in ((Samples().sample, True), (Samples().encoded, False)):
+        (place,) = looked_at(function).most_frequent()
+        assert (place[2].endswith("Blur.__call__"), place[5]) == (True, expected)
+
+
 def test_50_looks_a_second_cost_less_than_a_hundredth_of_a_core():
     """A stack of 40 functions is deeper than that of most data sets."""
 

@@ -43,7 +43,8 @@ import doctor_calibration
 def test_a_call_for_what_was_just_called_for_is_made_anew():
     log, meter = CallLog(), Meter()
     for number in range(2 * NEAR + 2):
-        # the same file in every sample; one that comes again after more than NEAR samples
+        # the same file in every sample; one for each of the NEAR + 1 samples of an epoch
+        log.epoch = number // (NEAR + 1)
         log.note(meter, "json.load", PARSE, "labels.json", 10)
         log.note(meter, "open", EXACT, f"{number % (NEAR + 1)}.npy", 1)
         meter.end_samples(number, 1)
@@ -56,6 +57,19 @@ def test_a_call_for_what_was_just_called_for_is_made_anew():
     own_line = log.longest()[0]
     assert Path(own_line[2]).name == Path(__file__).name
     assert own_line[3] == "test_a_call_for_what_was_just_called_for_is_made_anew"
+
+
+def test_an_archive_of_many_samples_is_opened_anew_within_an_epoch():
+    log, meter = CallLog(), Meter()
+    archives = NEAR + 1
+    for number in range(4 * archives):
+        log.epoch, sample = divmod(number, 2 * archives)
+        log.note(meter, "zipfile.ZipFile", HANDLE, f"{sample % archives}.zip", 1)
+        log.note(meter, "numpy.load", PARSE, f"{sample}.npy", 1)
+        meter.end_samples(number, 1)
+    anew = {line[0]: line[7] for line in log.longest()}
+    # an archive once in each of two epochs; a sample's own file comes once an epoch
+    assert anew == {"zipfile.ZipFile": 2 * archives, "numpy.load": 0}
 
 
 def test_texts_of_one_length_are_told_apart_and_of_calls_within_calls_the_outer_one_counts():

@@ -21,8 +21,12 @@ from simshuffle.extensions.doctor.narrow_causes import (
 )
 from simshuffle.extensions.doctor.places import describe_main_place, is_transform
 from simshuffle.extensions.doctor.quiet import COMPUTING_PARTS
-from simshuffle.extensions.doctor.repeated_work import repeated_work_causes
+from simshuffle.extensions.doctor.repeated_work import (
+    repeated_work,
+    repeated_work_causes,
+)
 from simshuffle.extensions.doctor.rows_by_batch import index_of_samples
+from simshuffle.extensions.doctor.small_files import small_file_seconds
 from simshuffle.extensions.doctor.start_causes import evaluation_causes, start_causes
 from simshuffle.extensions.doctor.without_cause import SPECIAL, LoopWithoutCause
 from simshuffle.extensions.doctor.workers import (
@@ -108,6 +112,11 @@ _PART_SENTENCES = {
 """For each cause the operation of a fetch, and the sentence on it; ``each`` is the mean
 s of one operation.
 """
+_SMALL_FILES = (
+    "A sample has {files} small files: opening and parsing them is {share} of what workers"
+    " do, {each} s each."
+)
+"""Sentence on opens, where a sample has many small files."""
 SAMPLE_CODE = "sample code"
 """Name of what samples take beside opening, reading, decoding and locks, where no
 transform is called.
@@ -140,13 +149,19 @@ def _fetch_causes(loop: RecordedLoop) -> Iterator[LoopWithoutCause]:
     batches if it has workers.
 
     An object of a server is opened by a request for it, so opening is no cause there.
-    Where no transform is called, that part goes by the name `SAMPLE_CODE`. Parts that
+    Where no transform is called, that part goes by the name `SAMPLE_CODE`; what many
+    small files take of it and of reading belongs to the opens, and what is done anew is
+    a cause of its own. Parts that
     compute also take their share of the waits for cores with them
     (`reduce_computing`). A batch that is not sent is still `HANDOVER_S` in handing over
     at most.
     """
     times = loop.times
+    small_file_s = small_file_seconds(loop)
+    work = repeated_work(loop)
     sentences = dict(_PART_SENTENCES)
+    if small_file_s is not None:
+        sentences["opens"] = ("open", _SMALL_FILES)
     if not is_transform(loop):
         del sentences["transform"]
         name = UNTOLD if is_waiting_code(loop) else SAMPLE_CODE
@@ -157,12 +172,24 @@ def _fetch_causes(loop: RecordedLoop) -> Iterator[LoopWithoutCause]:
         ):
             continue
         part_s = loop.sum_of(operation)
+        if small_file_s is not None and operation == "open":
+            part_s = part_s + loop.sum_of("read") + small_file_s
+        elif small_file_s is not None and operation == "transform":
+            part_s = part_s - small_file_s
+        elif work is not None and operation == "transform":
+            part_s = np.maximum(part_s - work.saved_s, 0.0)
         count = max(loop.sum_of(operation, "count").sum(), 1.0)
+        samples = max(loop.sum_of("fetch", "count").sum(), 1.0)
         sentence = template.format(
-            share=_percent(part_s, times.load_s), each=f"{part_s.sum() / count:.2g}"
+            share=_percent(part_s, times.load_s),
+            each=f"{part_s.sum() / count:.2g}",
+            files=f"{count / samples:.3g}",
         )
         sentence += describe_main_place(loop, operation)
         is_computing = operation in COMPUTING_PARTS and name != UNTOLD
+        is_computing = is_computing or (
+            operation == "open" and small_file_s is not None
+        )
         without = (
             reduce_computing(loop, part_s) if is_computing else shorten(times, part_s)
         )

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import numpy as np
 from simshuffle.extensions.doctor.causes import candidate_causes
 from simshuffle.extensions.doctor.certainty import HEALTHY as HEALTHY_KIND
 from simshuffle.extensions.doctor.certainty import certainty_of
+from simshuffle.extensions.doctor.joint import without_both
 from simshuffle.extensions.doctor.loop import MIN_BATCHES, RecordedLoop, extract_loop
 from simshuffle.extensions.doctor.quiet import remove_core_waits
 from simshuffle.extensions.doctor.ranking import (
@@ -49,6 +51,11 @@ CAUSES = Schema(
         "cause": text("what the loop loses time with"),
         "seconds": amount("s that the loop saves without the cause", look=".3g"),
         "share": share("of the loop's time", head="of the loop", look="percent"),
+        "share_after": share(
+            "of the loop's time, once the first cause is mended",
+            head="after the first",
+            look="percent",
+        ),
         "confidence": share(
             "of trainings with such evidence in which this was right", look=".2f"
         ),
@@ -143,7 +150,13 @@ class Diagnosis:
         tables: list[str | Table] = []
         if self.causes:
             rows = [
-                (cause.name, cause.seconds, cause.share, cause.confidence)
+                (
+                    cause.name,
+                    cause.seconds,
+                    cause.share,
+                    cause.share_after,
+                    cause.confidence,
+                )
                 for cause in self.causes
             ]
             title = f"What {self.loop.batches} batches lose time with"
@@ -179,7 +192,8 @@ def diagnose(record: Record) -> Diagnosis:
 
     Every cause is removed from the record in turn, and the loop is replayed: the time
     saved is the cost of the cause. A special case that explains half of what a broad
-    one does goes before it. Waits for cores that other programs had are taken off
+    one does goes before it. A cause that hides behind the first one counts by the mean
+    of what it costs beside it and without it. Waits for cores that other programs had are taken off
     first; the time saved is scaled to the loop as it was recorded. A cause is named
     from `HEALTHY` of the loop's time on; the limit grows, to `MOST_HIDDEN` times that
     at most, as other programs made the loop longer. Of a loop without recorded waits
@@ -208,8 +222,14 @@ def diagnose(record: Record) -> Diagnosis:
     largest = _largest_left(candidates, saved_s, float(disturbed_s.sum()))
     # one or two steps do not say how certain a cause is
     if len(batch_s) >= MIN_BATCHES - begin:
+        saved_after = partial(_saved_after, loop, candidates, factor)
         causes = rank_causes(
-            candidates, saved_s, loop, float(disturbed_s.sum()), min_share
+            candidates,
+            saved_s,
+            saved_after,
+            loop,
+            float(disturbed_s.sum()),
+            min_share,
         )
 
     notes = [*record.about.get("notes", []), *loop.notes]
@@ -240,6 +260,34 @@ def diagnose(record: Record) -> Diagnosis:
     return Diagnosis(
         record.source, totals, causes, remedies, notes, "" if causes else largest
     )
+
+
+def _saved_after(
+    loop: RecordedLoop,
+    candidates: Sequence[LoopWithoutCause],
+    factor: float,
+    first_index: int,
+) -> Floats:
+    """Return the s that all batches take less without each cause, (N,), where another
+    one is already mended; 0 for that one, and where both change the workers.
+
+    Args:
+        loop: without the waits that other programs caused.
+        candidates: N possible causes.
+        factor: on the s, by which other programs made the loop longer.
+        first_index: of the candidate that is mended.
+    """
+    first = candidates[first_index].times
+    batch_s = replay_loop(first).mean(axis=1)[loop.first_counted_batch :]
+    changes_workers = first.workers != loop.times.workers
+    pairs = [
+        first
+        if index == first_index
+        or (changes_workers and candidate.times.workers != loop.times.workers)
+        else without_both(loop.times, first, candidate.times)
+        for index, candidate in enumerate(candidates)
+    ]
+    return factor * _saved_seconds(batch_s, pairs).sum(axis=0)
 
 
 def _largest_left(

@@ -10,13 +10,20 @@ from typing import NamedTuple
 import numpy as np
 
 from simshuffle.extensions.doctor.loop import RecordedLoop
-from simshuffle.extensions.doctor.places import describe_main_part, is_transform
+from simshuffle.extensions.doctor.places import (
+    describe_main_part,
+    is_transform,
+    main_place,
+)
+from simshuffle.extensions.doctor.replay import LoopTimes
 from simshuffle.extensions.doctor.rows_by_batch import index_of_samples
 from simshuffle.extensions.doctor.without_cause import SPECIAL, LoopWithoutCause
 from simshuffle.extensions.doctor.workers import (
     add_workers,
+    computed_share,
     cpu_s_of_batch,
     keep_workers,
+    reduce_computing,
     shorten,
 )
 from simshuffle.spec.arrays import Flags, Floats
@@ -97,9 +104,8 @@ def slow_sample_causes(loop: RecordedLoop) -> Iterator[LoopWithoutCause]:
     """Yield the loop in which samples that are slow each time take the median, if there
     are any.
 
-    A sample counts by the fastest of its reads, one without an index by each read. It
-    is slow as `find_outliers` says. It costs at most what its batch takes beyond the
-    median load.
+    A sample is slow if the fastest of its reads is, as `find_outliers` says; one without
+    an index by each read. It costs at most what its batch takes beyond the median load.
     """
     samples = loop.samples
     seconds = samples["seconds"].to_numpy()
@@ -107,8 +113,7 @@ def slow_sample_causes(loop: RecordedLoop) -> Iterator[LoopWithoutCause]:
         return
     # a sample that is slow for its own sake is slow each time it is read
     fastest_s = samples.groupby("sample")["seconds"].transform("min").to_numpy()
-    seconds = np.where(samples["sample"] >= 0, fastest_s, seconds)
-    is_slow = find_outliers(seconds)
+    is_slow = find_outliers(np.where(samples["sample"] >= 0, fastest_s, seconds))
     if is_slow.mean() > MAX_SLOW_SHARE:
         return
     median_s = float(np.median(seconds))
@@ -129,9 +134,17 @@ def slow_sample_causes(loop: RecordedLoop) -> Iterator[LoopWithoutCause]:
         f" average, the median sample {median_s:.2g} s{slowest}."
     )
     sentence += describe_main_part(loop)
-    yield LoopWithoutCause(
-        "slow sample", shorten(loop.times, extra_s), sentence, SPECIAL
-    )
+    without = _reduce_fetches(loop, extra_s)
+    yield LoopWithoutCause("slow sample", without, sentence, SPECIAL)
+
+
+def _reduce_fetches(loop: RecordedLoop, saved_s: Floats) -> LoopTimes:
+    """Return the times of the loop whose fetches take ``saved_s`` less, (B, M), which is
+    computing where workers mostly compute.
+    """
+    if computed_share(loop) > MOSTLY:
+        return reduce_computing(loop, saved_s)
+    return shorten(loop.times, saved_s)
 
 
 class PeriodicOutliers(NamedTuple):
@@ -171,29 +184,40 @@ def periodic_causes(loop: RecordedLoop) -> Iterator[LoopWithoutCause]:
     """Yield the loop in which fetches (loader dips), and steps (loop dips), that are
     slow in equal intervals take the median, if there are any on a rank.
 
-    The first fetch of each worker and the first step of each epoch do not count.
+    The first fetch of each worker and the first step of each epoch do not tell whether
+    there are dips. Where there are, and samples have no index, as in shards, a first
+    fetch that takes half as much longer as the mean dip is one, too.
     """
     times = loop.times
+    has_index = bool((loop.samples["sample"] >= 0).any())
     for operation, max_distance in (("fetch", max(times.workers, 1)), ("step", 1)):
-        seconds = loop.sum_of("fetch").copy()
+        recorded_s = loop.sum_of("fetch")
         if operation == "step":
-            seconds = np.maximum(times.step_s - _known_dips(loop), 0.0)
+            recorded_s = np.maximum(times.step_s - _known_dips(loop), 0.0)
+        seconds = recorded_s.copy()
+        is_first = np.zeros(len(seconds), dtype=bool)
         for begin in times.epoch_bounds[:-1]:  # how epochs begin is another cause
-            seconds[begin : begin + max_distance] = np.median(seconds, axis=0)
+            is_first[begin : begin + max_distance] = True
+        seconds[is_first] = np.median(seconds, axis=0)
         extra_s = np.zeros(seconds.shape)
         periods = []
         for rank in range(seconds.shape[1]):
             is_outlier, period = find_periodic_outliers(seconds[:, rank], max_distance)
-            excess_s = seconds[is_outlier, rank] - np.median(seconds[:, rank])
-            extra_s[is_outlier, rank] = excess_s
-            if is_outlier.any():
-                periods.append(period)
+            if not is_outlier.any():
+                continue
+            periods.append(period)
+            excess_s = recorded_s[:, rank] - np.median(seconds[:, rank])
+            if operation == "fetch" and not has_index:
+                is_outlier = is_outlier | (
+                    is_first & (excess_s > excess_s[is_outlier].mean() / 2)
+                )
+            extra_s[is_outlier, rank] = excess_s[is_outlier]
         if not periods:
             continue
         mean_period = float(np.mean(periods))
         if operation == "fetch":
             sentence = f"Every {mean_period:.3g} batches, in the loader's order, one takes longer."
-            without = shorten(times, extra_s)
+            without = _reduce_fetches(loop, extra_s)
             sentence += describe_main_part(loop)
             yield LoopWithoutCause("loader dips", without, sentence, 1.1 * SPECIAL)
         else:
@@ -256,13 +280,19 @@ def missing_worker_causes(loop: RecordedLoop) -> Iterator[LoopWithoutCause]:
     yield LoopWithoutCause("workers", without, sentence, weight)
 
 
+_NUMERIC = ("numpy", "scipy", "torch", "cv2", "librosa", "torchaudio", "soundfile")
+"""Libraries that compute: code that calls them is seldom what could be left out."""
+
+
 def _has_main_part(loop: RecordedLoop) -> bool:
     """Return whether the script's own code takes `MAIN_PART` of the fetches, in samples
-    or in collating: then it is the cause, rather than that nobody hides it. Decoding and
-    transforms are what workers are for.
+    or in collating: then it is the cause, rather than that nobody hides it. Decoding,
+    transforms and computing in a `_NUMERIC` library are what workers are for.
     """
     parts_s = [loop.sum_of("collate").sum()]
-    if not is_transform(loop):
+    place = main_place(loop, "transform")
+    is_numeric = place is not None and place.calls.partition(".")[0] in _NUMERIC
+    if not is_transform(loop) and not is_numeric:
         parts_s.append(loop.sum_of("transform").sum())
     return bool(max(parts_s) >= MAIN_PART * loop.sum_of("fetch").sum())
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -47,6 +47,8 @@ class Cause:
     # from 0 to 1: how often it comes first in resamples of the record, and how far
     evidence: float = 0.0
     certainty: str = ""  # the confidence in words, with the cases that it rests on
+    # of the loop's seconds that removing it saves where the first cause is already mended
+    share_after: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -96,62 +98,86 @@ def _resample_sums(gains: Floats, loop: RecordedLoop) -> Floats:
 def rank_causes(
     candidates: Sequence[LoopWithoutCause],
     saved_s: Floats,
+    saved_after: Callable[[int], Floats],
     loop: RecordedLoop,
     loop_s: float,
     min_share: float,
 ) -> list[Cause]:
-    """Return the causes that cost at least ``min_share``, the heaviest first.
+    """Return the causes that cost at least ``min_share``: the heaviest first, and then
+    those that cost as much in the mean of what they save alone and after the first, and
+    half as much after it.
 
     Heaviest is the one with the most seconds times weight. Of several candidates of one
-    name, as of several workers, the heaviest stays; [] if none costs enough. Confidence
-    counts the candidates that cost enough, each by itself.
+    name, as of several workers, the heaviest stays; [] if none costs enough alone.
+    Evidence counts the candidates that cost enough alone, each by itself.
 
     Args:
         candidates: N possible causes.
         saved_s: (batches, N) s that each batch takes less without each of them.
+        saved_after: returns, for the index of a candidate, (N,) s that all batches take
+            less without each of them, where that candidate is already mended.
         loop: without the waits that other programs caused.
         loop_s: s of all batches.
         min_share: share of ``loop_s`` that a cause costs at least.
     """
-    # columns of the candidates that cost enough; a position below is an index into it
-    costly = np.flatnonzero(saved_s.sum(axis=0) >= min_share * loop_s).tolist()
-    if not costly:
+    alone_s = saved_s.sum(axis=0)
+    weight = np.array([candidate.weight for candidate in candidates])
+    costly = np.flatnonzero(alone_s >= min_share * loop_s)
+    if not len(costly):
         return []
-    weight = np.array([candidates[index].weight for index in costly])
+    costly = costly[np.argsort(-(alone_s * weight)[costly], kind="stable")]
+    first_index = int(costly[0])
+    first = candidates[first_index]
     first_of_resample = np.argmax(
-        _resample_sums(saved_s[:, costly], loop) * weight, axis=1
+        _resample_sums(saved_s[:, costly], loop) * weight[costly], axis=1
     )
-    order = np.argsort(-saved_s.sum(axis=0)[costly] * weight, kind="stable")
-    weights = {}  # of each cause, heaviest first; of several workers or ranks the slowest
-    causes: dict[str, Cause] = {}
-    for position in order:
-        candidate = candidates[costly[position]]
-        lost_s = float(saved_s[:, costly[position]].sum())
-        if candidate.name in causes or _explains_nothing_new(
-            candidate.name, lost_s, causes
-        ):
-            continue
-        weights[candidate.name] = lost_s * weight[position]
-        causes[candidate.name] = Cause(
-            name=candidate.name,
-            seconds=lost_s,
-            share=lost_s / loop_s,
-            confidence=0.0,
-            sentence=candidate.sentence,
-            evidence=float(np.mean(first_of_resample == position)),
+    rival_weights = [
+        alone_s[index] * weight[index]
+        for index in costly[1:]
+        if not _explains_nothing_new(
+            candidates[index].name, alone_s[index], {first.name: alone_s[first_index]}
         )
-    first, *next_weights = weights.values()
-    margin = 1.0 - max(next_weights, default=0.0) / first
-    return [
-        _rate_evidence(cause, margin if cause is next(iter(causes.values())) else 0.0)
-        for cause in causes.values()
     ]
+    heaviest = alone_s[first_index] * weight[first_index]
+    margin = 1.0 - max(rival_weights, default=0.0) / heaviest
+    cause = Cause(
+        name=first.name,
+        seconds=float(alone_s[first_index]),
+        share=float(alone_s[first_index] / loop_s),
+        confidence=0.0,
+        sentence=first.sentence,
+        evidence=float(np.mean(first_of_resample == 0)),
+        share_after=float(alone_s[first_index] / loop_s),
+    )
+    causes = {first.name: _rate_evidence(cause, margin)}
+
+    after_s = saved_after(first_index)
+    mean_s = (alone_s + after_s) / 2
+    for index in np.argsort(-mean_s * weight, kind="stable"):
+        candidate = candidates[index]
+        explained_s = {cause.name: cause.seconds for cause in causes.values()}
+        if mean_s[index] >= min_share * loop_s and not _explains_nothing_new(
+            candidate.name, mean_s[index], explained_s
+        ):
+            causes[candidate.name] = Cause(
+                name=candidate.name,
+                seconds=float(alone_s[index]),
+                share=float(alone_s[index] / loop_s),
+                confidence=0.0,
+                sentence=candidate.sentence,
+                share_after=float(after_s[index] / loop_s),
+            )
+    return list(causes.values())
 
 
 _COVERED_BY: Mapping[str, Sequence[str]] = {
     ANEW: (SAMPLE_CODE, "transform", "opens", UNTOLD, "slow sample", "decode"),
     STARTS: ("gil", "loop dips", "collate", "workers anew", SAMPLE_CODE, "send"),
     EVALUATION: ("loop dips", "gil"),
+    "loader dips": (STARTS, "slow sample", SAMPLE_CODE, "transform", "decode"),
+    "slow sample": (SAMPLE_CODE, "transform", "decode"),
+    "slow worker": ("slow sample", SAMPLE_CODE, "transform", "decode", UNTOLD),
+    "loop dips": ("gil",),
     UNTOLD: ("latency", "slow sample"),
 }
 """By cause, broader causes whose time is the same."""
@@ -160,13 +186,19 @@ MOST_COVERED = 1.6
 
 
 def _explains_nothing_new(
-    name: str, lost_s: float, causes: Mapping[str, Cause]
+    name: str, lost_s: float, explained_s: Mapping[str, float]
 ) -> bool:
-    """Return whether an earlier cause already accounts for the seconds of this one."""
-    return any(
-        name in _COVERED_BY.get(cause.name, ())
-        and lost_s <= MOST_COVERED * cause.seconds
-        for cause in causes.values()
+    """Return whether a cause is the same time as an earlier one: the same name, or a
+    broader cause that costs hardly more.
+
+    Args:
+        name: of the cause.
+        lost_s: s that it costs.
+        explained_s: s that earlier causes cost, by name.
+    """
+    return name in explained_s or any(
+        name in _COVERED_BY.get(earlier, ()) and lost_s <= MOST_COVERED * seconds
+        for earlier, seconds in explained_s.items()
     )
 
 

@@ -231,6 +231,7 @@ def _patch_fetchers(process: Process, module: Any) -> None:
                 OWN.meter = meter
             process.fetching = (threading.get_ident(), meter if times_parts else None)
             process.call_log.samples = process.fetched_samples
+            process.call_log.epoch = task[1]
             if task[3] >= 0:  # in a worker
                 gil.watch(process.look)
             batch = None

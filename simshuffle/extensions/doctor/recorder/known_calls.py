@@ -12,7 +12,7 @@ from typing import Any
 
 from .meter import OWN, Meter, clock
 from .patching import Patches
-from .places import is_library, is_own
+from .places import COMPREHENSIONS, is_library, is_own
 
 HANDLE, EXACT, PARSE = "handle", "exact", "parse"
 """Kinds of calls: one that gives a handle, whose first use costs time, too; one that
@@ -54,8 +54,8 @@ KNOWN_CALLS = {
 }
 """By module: names of functions, or of methods with their class, and the kind of each."""
 NEAR = 8
-"""Samples within which a call for the same file or text is made anew (chosen: a data
-set with as few files opens each of them for every few samples).
+"""Samples within which a call for the same file or text is made anew, also in the next
+epoch (chosen: a data set with as few files opens each of them for every few samples).
 """
 _MAX_KEYS = 4096
 """Files and texts of a process that are told apart at most."""
@@ -72,20 +72,27 @@ class CallLog:
 
     Attributes:
         samples: that earlier fetches of the process brought.
+        epoch: index of the epoch that the process fetches for.
         lines: by function, kind, file, calling function and line: calls, ns, calls that
             were made anew, and ns of these.
-        last_sample: by function and what it was called for, the last sample for which.
+        last_uses: by function and what it was called for, epoch and number of the last
+            sample for which.
     """
 
     def __init__(self) -> None:
         self.samples = 0
+        self.epoch = 0
         self.lines: dict[tuple[str, str, str, str, int], list[int]] = {}
-        self.last_sample: dict[tuple[str, int], int] = {}
+        self.last_uses: dict[tuple[str, int], tuple[int, int]] = {}
 
     def note(
         self, meter: Meter, name: str, kind: str, subject: Any, duration: int
     ) -> None:
         """Note a call of a fetch that has just ended.
+
+        It is made anew if a call for the same came earlier in the epoch, as where many
+        samples share an archive, or at most `NEAR` samples before. A file of one sample
+        is opened once an epoch.
 
         Args:
             meter: of the fetch.
@@ -97,10 +104,12 @@ class CallLog:
         meter.noted_calls += 1
         sample = self.samples + len(meter.samples)
         key = (name, _key_of(subject))
-        last = self.last_sample.get(key)
-        if last is not None or len(self.last_sample) < _MAX_KEYS:
-            self.last_sample[key] = sample
-        is_anew = last is not None and sample - last <= NEAR
+        is_known = key in self.last_uses
+        last_epoch, last_sample = self.last_uses.get(key, (0, 0))
+        if is_known or len(self.last_uses) < _MAX_KEYS:
+            self.last_uses[key] = (self.epoch, sample)
+        is_near = last_epoch == self.epoch or sample - last_sample <= NEAR
+        is_anew = is_known and is_near
         line = (name, kind, *_calling_line(sys._getframe(1)))
         if line in self.lines or len(self.lines) < _MAX_LINES:
             sums = self.lines.setdefault(line, [0, 0, 0, 0])
@@ -122,12 +131,19 @@ class CallLog:
 
 def _calling_line(frame: Any) -> tuple[str, str, int]:
     """Return file, function and line of the innermost frame that is neither of the
-    recorder, nor of the standard library, nor installed; of the first one without.
+    recorder, nor of the standard library, nor installed, nor a comprehension; of the
+    first one without.
     """
     first = frame
     while frame is not None:
         path = frame.f_code.co_filename
-        if not is_own(path) and not is_library(path) and not path.startswith("<frozen"):
+        is_comprehension = frame.f_code.co_name in COMPREHENSIONS
+        if not (
+            is_comprehension
+            or is_own(path)
+            or is_library(path)
+            or path.startswith("<frozen")
+        ):
             break
         frame = frame.f_back
     frame = frame or first

@@ -5,7 +5,9 @@ then.
 from __future__ import annotations
 
 import functools
+import linecache
 import os
+import re
 import sys
 from typing import Any, Optional
 
@@ -17,6 +19,10 @@ _TRANSFORMS = tuple(
     f"{os.sep}{name}{os.sep}"
     for name in ("transforms", "albumentations", "kornia", "imgaug")
 )
+_NAME_OF_TRANSFORM = r"\w*(?:transform(?!er)|augment)\w*"
+_CALL_OF_TRANSFORM = re.compile(_NAME_OF_TRANSFORM + r"\s*\(", re.IGNORECASE)
+COMPREHENSIONS = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")
+"""Functions that Python makes of a part of a line; from 3.12 on only the last one."""
 MAX_PLACES = 1000
 """Places of a process that are told apart at most."""
 WRITTEN = 40
@@ -34,7 +40,8 @@ def locate(frame: Any) -> Optional[tuple[str, str, int, str, bool]]:  # noqa: UP
     library nor installed, and what it calls of these; if all are library frames, the
     outermost one.
 
-    Frames of the recorder, of torch.utils.data and of frozen modules do not count. If
+    Frames of the recorder, of torch.utils.data, of frozen modules and of comprehensions,
+    which are a part of the function that they stand in, do not count. If
     the thread fetches a batch, frames around the fetch do not count.
 
     Args:
@@ -43,7 +50,8 @@ def locate(frame: Any) -> Optional[tuple[str, str, int, str, bool]]:  # noqa: UP
     Returns:
         file, function (with its class, from Python 3.11 on), the line that runs, the
         library function that is called there as ``module.function`` ('' for none), and
-        whether a function on the stack is a transform. None if no frame counts.
+        whether a function on the stack is a transform, or a line that runs calls one.
+        None if no frame counts.
     """
     library_call = ""
     has_transform = False
@@ -56,13 +64,19 @@ def locate(frame: Any) -> Optional[tuple[str, str, int, str, bool]]:  # noqa: UP
         if path.startswith(_OWN):
             if code.co_name == FETCH_FUNCTION:
                 break
-        elif not path.startswith("<frozen") and _LOADING not in path:
+        elif not (
+            path.startswith("<frozen")
+            or _LOADING in path
+            or code.co_name in COMPREHENSIONS
+        ):
             name = getattr(code, "co_qualname", code.co_name)
             has_transform = has_transform or _is_transform(code.co_name, path)
             outermost = (path, name, frame.f_lineno)
-            if user_place is None and not is_library(path):
-                user_place = outermost
-                library_call = inner_function
+            if not is_library(path):
+                has_transform = has_transform or _calls_transform(path, frame.f_lineno)
+                if user_place is None:
+                    user_place = outermost
+                    library_call = inner_function
             inner_function = f"{frame.f_globals.get('__name__', '')}.{name}"
         frame = frame.f_back
     place = user_place or outermost
@@ -86,11 +100,16 @@ def _is_transform(function: str, path: str) -> bool:
 
     The name of a transform has "augment", or "transform" but not "transformer", in it.
     """
-    name = function.lower()
-    is_named_so = (
-        "transform" in name and "transformer" not in name
-    ) or "augment" in name
+    is_named_so = re.match(_NAME_OF_TRANSFORM, function, re.IGNORECASE) is not None
     return is_named_so or any(part in path for part in _TRANSFORMS)
+
+
+@functools.lru_cache(MAX_PLACES)
+def _calls_transform(path: str, line: int) -> bool:
+    """Return whether a line of a file calls what is named as a transform, as
+    ``self.transform(image)`` does whatever class that is; False if there is no file.
+    """
+    return _CALL_OF_TRANSFORM.search(linecache.getline(path, line)) is not None
 
 
 class PlaceCounts:
