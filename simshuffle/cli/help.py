@@ -35,6 +35,18 @@ from simshuffle.study.verb import Group
 from simshuffle.version import __version__
 
 EXAMPLES = "Examples:"
+USAGE_ERROR: Any = typer.BadParameter.__base__
+"""Error of words that a command does not take: of click, or of the click in typer."""
+MEANT_VERBS = {
+    **dict.fromkeys(("simulate", "sim", "predict"), "run"),
+    **dict.fromkeys(("init", "create"), "new"),
+    **dict.fromkeys(("profile", "diagnose", "record"), "doctor"),
+    **dict.fromkeys(("scenarios", "ls", "search"), "list"),
+    **dict.fromkeys(("optimize", "recommend"), "plan"),
+    **dict.fromkeys(("diff", "comparison"), "compare"),
+    "lint": "check",
+}
+"""Verb for words by which other programs call what it does."""
 MANY_TIMES = "May be given several times."
 BETWEEN_COMMAS = "Separate several values by commas, or repeat the option."
 TYPER_TYPES = (int, float, bool, str, Path, tuple[str, str])
@@ -325,7 +337,19 @@ class VerbCommand(TyperCommand):
                     say(describe_new_name(option, new_name))
         if ctx.ignore_unknown_options and "--" in args:
             args.insert(args.index("--"), "--")  # click takes one of them away
-        return super().parse_args(ctx, args)
+        try:
+            return super().parse_args(ctx, args)
+        except USAGE_ERROR as error:
+            option = getattr(error, "option_name", None)
+            takes_keys = any("--set" in parameter.opts for parameter in self.params)
+            if (
+                option
+                and takes_keys
+                and str(error.message).startswith("No such option")
+            ):
+                key = option.lstrip("-").replace("-", "_")
+                error.message += f". Keys of a scenario are set so: --set {key}=VALUE"
+            raise
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Return the options and arguments, with labels for people."""
@@ -407,9 +431,12 @@ class Verbs(TyperGroup):
                 )
             top = ctx.parent or ctx
             return top.command.resolve_command(top, [*new_name.split(), *args[1:]])
-        if name in REFUSED_VERBS:
-            remedy = f"Write 'simshuffle {REFUSED_VERBS[name]}'."
+        if new_name := REFUSED_VERBS.get(name):
+            remedy = f"Write 'simshuffle {new_name}'."
             refuse(name, "is no verb any more", "", remedy, COMMAND_LINE)
+        if (meant := MEANT_VERBS.get(name)) and name not in self.commands:
+            remedy = f"Write 'simshuffle {meant}'."
+            refuse(name, "is no verb", "", remedy, COMMAND_LINE)
         if args[0] not in self.commands and args[0] in PLUGIN_REMEDIES | REMOVED:
             is_removed = args[0] in REMOVED
             rule = (

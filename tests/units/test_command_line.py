@@ -13,6 +13,7 @@ import typer.main
 
 from simshuffle.cli import app, main
 from simshuffle.cli.common import reset_volume, set_volume, share_progress, show, study_progress
+from simshuffle.cli.help import MEANT_VERBS
 from simshuffle.errors import InputError
 from simshuffle.moved import OLD_OPTIONS, OLD_VERBS, REFUSED_VERBS
 from simshuffle.spec.library import shipped_names
@@ -166,6 +167,22 @@ def test_an_older_name_of_a_verb_is_refused_with_the_new_one(old, capsys):
     assert main([old, "--help"]) == 2
     assert f"Write 'simshuffle {now}'." in capsys.readouterr().err
     assert command_of(now)
+
+
+@pytest.mark.parametrize("meant", sorted(MEANT_VERBS))
+def test_a_word_of_other_programs_says_the_verb(meant, capsys):
+    assert main([meant, "quickstart"]) == 2
+    remedy = f"{meant}: is no verb. Write 'simshuffle {MEANT_VERBS[meant]}'."
+    assert remedy in capsys.readouterr().err
+    assert command_of(MEANT_VERBS[meant])
+
+
+def test_an_option_that_may_be_a_key_says_how_keys_are_set(capsys):
+    hint = "Keys of a scenario are set so: --set batch_size=VALUE"
+    assert main(["run", "quickstart", "--batch-size", "3"]) == 2
+    assert hint in capsys.readouterr().err
+    assert main(["list", "--batch-size", "3"]) == 2
+    assert "--set" not in capsys.readouterr().err
 
 
 def test_a_removed_verb_says_what_replaces_it(capsys):
