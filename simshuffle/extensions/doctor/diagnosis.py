@@ -183,8 +183,27 @@ class Diagnosis:
         return [*tables, *self.notes, self.verdict()]
 
     def as_json(self) -> dict[str, Any]:
-        """Return all fields by their names, and ``verdict``, as plain values, in s."""
-        return {**asdict(self), "verdict": self.verdict()}
+        """Return all fields by their names, ``verdict`` and ``confidence``, as plain
+        values, in s.
+        """
+        return {
+            **asdict(self),
+            "confidence": self.confidence,
+            "verdict": self.verdict(),
+        }
+
+    @property
+    def confidence(self) -> float | None:
+        """Share of generated trainings with such evidence in which the first cause was
+        right, or in which a loop that is called healthy was; None if neither is said.
+        """
+        if self.causes:
+            return self.causes[0].confidence
+        waited_share = self.loop.waited_s / self.loop.seconds
+        can_tell = waited_share < HEALTHY or self.loop.seen
+        if not (can_tell and self.loop.waits_known):
+            return None
+        return certainty_of(HEALTHY_KIND, 1.0).share
 
 
 def diagnose(record: Record) -> Diagnosis:

@@ -61,7 +61,7 @@ def _subtract_both(base_s: Floats, first_s: Floats, second_s: Floats) -> Floats:
     first_saved_s = np.maximum(base_s - first_s, 0.0)
     second_saved_s = base_s - second_s
     beyond_s = np.maximum(first_saved_s + second_saved_s - base_s, 0.0).sum()
-    smaller_s = min(float(first_saved_s.sum()), float(second_saved_s.sum()))
+    smaller_s = min(first_saved_s.sum(), np.maximum(second_saved_s, 0.0).sum())
     if beyond_s > OVERLAP * smaller_s:
         return np.minimum(first_s, second_s)
     return np.maximum(second_s - first_saved_s, 0.0)

@@ -1,0 +1,143 @@
+"""The cause behind the first one, and causes that others used to hide."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from simshuffle.extensions.doctor.brief import brief_lines
+from simshuffle.extensions.doctor.causes import candidate_causes
+from simshuffle.extensions.doctor.diagnosis import diagnose
+from simshuffle.extensions.doctor.joint import without_both
+from simshuffle.extensions.doctor.loop import extract_loop
+from simshuffle.extensions.doctor.narrow_causes import missing_worker_causes, periodic_causes
+from simshuffle.extensions.doctor.replay import LoopTimes
+from tests.records_made import Training
+
+BATCHES = 3
+
+
+def loop_times(load_s, step_s, workers=1):
+    """Three batches that take as long each, of one rank and one epoch."""
+    return LoopTimes(
+        load_s=np.full((BATCHES, 1), load_s),
+        step_s=np.full((BATCHES, 1), step_s),
+        worker_start_s=np.zeros((1, workers, 1)),
+        epoch_bounds=(0, BATCHES),
+        workers=workers,
+        prefetch=2,
+    )
+
+
+@pytest.mark.parametrize(
+    ("first_load_s", "second_load_s", "load_s"),
+    [
+        (4.0, 7.0, 1.0),  # parts of 6 s and 3 s of 10 s
+        (2.0, 3.0, 2.0),  # 8 s and 7 s are the same time: the larger counts
+        (4.0, 11.0, 5.0),  # a change that takes 1 s more
+    ],
+)
+def test_what_two_causes_take_adds_up_where_it_is_not_the_same_time(
+    first_load_s, second_load_s, load_s
+):
+    base = loop_times(10.0, 5.0)
+    joint = without_both(base, loop_times(first_load_s, 4.0), loop_times(second_load_s, 3.0))
+    assert joint.load_s == pytest.approx(load_s)
+    assert joint.step_s == pytest.approx(5.0 - 1.0 - 2.0)
+
+
+def test_more_workers_and_less_work_are_counted_in_any_order():
+    base, less_work, more_workers = (
+        loop_times(10.0, 5.0),
+        loop_times(4.0, 5.0),
+        loop_times(12.0, 5.0, workers=3),
+    )
+    for pair in ((less_work, more_workers), (more_workers, less_work)):
+        joint = without_both(base, *pair)
+        assert joint.workers == 3
+        assert joint.load_s == pytest.approx(12.0 - 6.0)
+
+
+def test_a_cause_behind_the_first_is_named_with_what_it_costs_then():
+    """Two workers make a batch every 60 ms, a step takes 30 ms, and every eighth saves for 300 ms:
+    the workers catch up meanwhile, so decoding shows once nothing is saved."""
+    training = Training(
+        workers=2, decode=12.5e-3, transform=0.0, checkpoint=(8, 0.3), epochs=1, batches=160
+    )
+    found = diagnose(training.record())
+    names = [cause.name for cause in found.causes[:2]]
+    assert names == ["loop dips", "decode"]
+    first, second = found.causes[:2]
+    no_dips = replace(training, checkpoint=(0, 0.0))
+    seconds = no_dips.without(decode=0.0)
+    assert second.share_after * found.loop.seconds == pytest.approx(seconds, rel=0.15)
+    assert second.share < second.share_after / 2
+    assert first.share_after == first.share
+    after = f"{100 * second.share_after:.0f} % once loop dips is mended"
+    assert any(after in line for line in brief_lines(found))
+
+
+def test_a_healthy_loop_and_a_sick_one_say_their_confidence_as_a_number():
+    for training in (Training(), Training(workers=1)):
+        found = diagnose(training.record())
+        written = json.loads(json.dumps(found.as_json()))
+        assert 0.0 < written["confidence"] < 1.0
+        if found.causes:
+            assert written["confidence"] == found.causes[0].confidence
+
+
+CALL = {"function": "numpy.load", "kind": "parse", "file": "/a/b.py", "caller": "f", "line": 3}
+
+
+@pytest.mark.parametrize(
+    ("opens", "file_nbytes", "anew", "are_many"),
+    [(4.0, 1e3, 0, True), (1.0, 1e3, 0, False), (4.0, 1e7, 0, False), (4.0, 1e3, 900, False)],
+)
+def test_many_small_files_of_a_sample_are_opens_and_no_sample_code(
+    opens, file_nbytes, anew, are_many
+):
+    loop = extract_loop(Training(open=1e-3, transform=4e-3, decode=0.0).record())
+    count = loop.sum_of("open", "count")
+    count[:] = opens * loop.sum_of("fetch", "count")
+    timed_s = 0.5 * float((loop.sum_of("open") + loop.sum_of("read")).sum())
+    timed_s += 0.25 * float(loop.sum_of("transform").sum())
+    # half of the calls were timed: with the others they take half of the code of samples
+    calls = int(count.sum() / 2)
+    call = {**CALL, "calls": calls, "seconds": timed_s, "anew": anew and calls, "anew_s": 0.0}
+    loop = replace(loop, mean_file_nbytes=file_nbytes, known_calls=[call])
+    base = loop.times.load_s
+    (without,) = (cause for cause in candidate_causes(loop) if cause.name == "opens")
+    saved_s = float((base - without.times.load_s).sum())
+    opens_s = float(loop.sum_of("open").sum())
+    if are_many:
+        opens_s += float(loop.sum_of("read").sum() + 0.5 * loop.sum_of("transform").sum())
+        assert without.sentence.startswith("A sample has 4 small files: opening and parsing")
+    assert saved_s == pytest.approx(opens_s, rel=1e-3)
+
+
+def test_code_that_computes_with_a_library_lacks_workers_first_and_parsing_does_not():
+    place = {"operation": "transform", "file": "/data/train.py", "function": "f", "line": 3}
+    for calls, weight in (("numpy.fft.rfft", 2.0), ("json.load", 1.0), ("", 1.0)):
+        loop = extract_loop(Training(workers=0, transform=8e-3, decode=0.0, collate=0.0).record())
+        looks = [{**place, "calls": calls, "transforms": False, "count": 50}]
+        loop = replace(loop, code_places=looks)
+        (cause,) = missing_worker_causes(loop)
+        assert cause.weight == pytest.approx(weight, rel=0.5)
+        assert (cause.weight > 1.5) == (weight > 1.5)
+
+
+def test_an_epoch_that_begins_with_a_shard_begins_with_a_dip_where_samples_have_no_index():
+    training = Training(shard=(16, 1.0), epochs=3, batches=48, workers=1)
+    loop = extract_loop(training.record())
+    seconds = loop.sum_of("fetch")
+    firsts = np.array(loop.times.epoch_bounds[:-1])
+    seconds[firsts] += 1.0
+    saved_s = {}
+    for has_index in (True, False):
+        samples = loop.samples if has_index else loop.samples.assign(sample=-1)
+        causes = periodic_causes(replace(loop, samples=samples))
+        (dips,) = (cause for cause in causes if cause.name == "loader dips")
+        saved_s[has_index] = float((loop.times.load_s - dips.times.load_s)[firsts].sum())
+    assert saved_s[True] == 0.0
+    assert saved_s[False] > 0.0
