@@ -431,11 +431,11 @@ class Verbs(TyperGroup):
                 )
             top = ctx.parent or ctx
             return top.command.resolve_command(top, [*new_name.split(), *args[1:]])
-        if new_name := REFUSED_VERBS.get(name):
-            remedy = f"Write 'simshuffle {new_name}'."
+        if name in REFUSED_VERBS:
+            remedy = f"Write 'simshuffle {REFUSED_VERBS[name]}'."
             refuse(name, "is no verb any more", "", remedy, COMMAND_LINE)
-        if (meant := MEANT_VERBS.get(name)) and name not in self.commands:
-            remedy = f"Write 'simshuffle {meant}'."
+        if name in MEANT_VERBS:
+            remedy = f"Write 'simshuffle {MEANT_VERBS[name]}'."
             refuse(name, "is no verb", "", remedy, COMMAND_LINE)
         if args[0] not in self.commands and args[0] in PLUGIN_REMEDIES | REMOVED:
             is_removed = args[0] in REMOVED

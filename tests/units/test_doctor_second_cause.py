@@ -141,3 +141,16 @@ def test_an_epoch_that_begins_with_a_shard_begins_with_a_dip_where_samples_have_
         saved_s[has_index] = float((loop.times.load_s - dips.times.load_s)[firsts].sum())
     assert saved_s[True] == 0.0
     assert saved_s[False] > 0.0
+
+
+@pytest.mark.parametrize(("is_shuffled", "first"), [(True, "slow sample"), (False, "loader dips")])
+def test_slow_reads_that_follow_their_samples_are_no_dips_of_the_loader(is_shuffled, first):
+    """The first sample of every sixteenth batch is slow. In the second epoch the blocks of 16
+    batches come in another order, or in the same."""
+    training = Training(shard=(16, 1.0), batches=96, workers=1)
+    record = training.record()
+    rows = record.rows
+    in_next_block = (rows["sample"] + 16 * training.size) % (training.batches * training.size)
+    is_same = (rows["epoch"] == 0) | (rows["sample"] < 0) | (not is_shuffled)
+    rows = rows.assign(sample=rows["sample"].where(is_same, in_next_block))
+    assert diagnose(replace(record, rows=rows)).causes[0].name == first

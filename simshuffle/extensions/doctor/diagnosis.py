@@ -306,7 +306,7 @@ def _saved_after(
         else without_both(loop.times, first, candidate.times)
         for index, candidate in enumerate(candidates)
     ]
-    return factor * _saved_seconds(batch_s, pairs).sum(axis=0)
+    return np.asarray(factor * _saved_seconds(batch_s, pairs).sum(axis=0))
 
 
 def _largest_left(

@@ -135,7 +135,25 @@ def slow_sample_causes(loop: RecordedLoop) -> Iterator[LoopWithoutCause]:
     )
     sentence += describe_main_part(loop)
     without = _reduce_fetches(loop, extra_s)
-    yield LoopWithoutCause("slow sample", without, sentence, SPECIAL)
+    weight = 1.2 * SPECIAL if _follow_samples(loop, is_slow) else SPECIAL
+    yield LoopWithoutCause("slow sample", without, sentence, weight)
+
+
+def _follow_samples(loop: RecordedLoop, is_slow: Flags) -> bool:
+    """Return whether slow reads follow samples to other places of their epochs, as no
+    periodic dip does: most slow samples that were read again stood elsewhere.
+
+    Args:
+        loop: whose samples were read.
+        is_slow: flags of the rows of its samples.
+    """
+    slow = loop.samples[is_slow & (loop.samples["sample"] >= 0)]
+    batch = slow["batch_index"].to_numpy()
+    epoch_begin = np.array(loop.times.epoch_bounds)[loop.epoch_of_batch[batch]]
+    places = slow.assign(place=batch - epoch_begin).groupby("sample")["place"]
+    is_read_again = places.count() > 1
+    moved = (places.nunique() > 1)[is_read_again]
+    return bool(len(moved) > 0 and moved.mean() > MOSTLY)
 
 
 def _reduce_fetches(loop: RecordedLoop, saved_s: Floats) -> LoopTimes:
