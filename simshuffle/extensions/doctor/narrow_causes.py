@@ -11,9 +11,11 @@ import numpy as np
 
 from simshuffle.extensions.doctor.loop import RecordedLoop
 from simshuffle.extensions.doctor.places import (
+    MIN_SIGHTINGS,
+    NOTABLE,
     describe_main_part,
     is_transform,
-    main_place,
+    select_sightings,
 )
 from simshuffle.extensions.doctor.replay import LoopTimes
 from simshuffle.extensions.doctor.rows_by_batch import index_of_samples
@@ -308,8 +310,15 @@ def _has_main_part(loop: RecordedLoop) -> bool:
     transforms and computing in a `_NUMERIC` library are what workers are for.
     """
     parts_s = [loop.sum_of("collate").sum()]
-    place = main_place(loop, "transform")
-    is_numeric = place is not None and place.calls.partition(".")[0] in _NUMERIC
+    sightings = select_sightings(loop, "transform")
+    total = sum(sighting["count"] for sighting in sightings)
+    numeric = sum(
+        sighting["count"]
+        for sighting in sightings
+        if sighting["calls"].partition(".")[0] in _NUMERIC
+    )
+    # operators and ufuncs are written in C, where no call is seen
+    is_numeric = total >= MIN_SIGHTINGS and numeric >= NOTABLE * total
     if not is_transform(loop) and not is_numeric:
         parts_s.append(loop.sum_of("transform").sum())
     return bool(max(parts_s) >= MAIN_PART * loop.sum_of("fetch").sum())

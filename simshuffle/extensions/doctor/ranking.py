@@ -188,8 +188,8 @@ MOST_COVERED = 1.6
 def _explains_nothing_new(
     name: str, lost_s: float, explained_s: Mapping[str, float]
 ) -> bool:
-    """Return whether a cause is the same time as an earlier one: the same name, or a
-    broader cause that costs hardly more.
+    """Return whether an earlier cause accounts for the time of another one: it has its
+    name, or is a part of it that costs nearly as much.
 
     Args:
         name: of the cause.
