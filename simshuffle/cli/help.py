@@ -340,15 +340,13 @@ class VerbCommand(TyperCommand):
         try:
             return super().parse_args(ctx, args)
         except USAGE_ERROR as error:
-            option = getattr(error, "option_name", None)
+            text = str(getattr(error, "message", ""))
             takes_keys = any("--set" in parameter.opts for parameter in self.params)
-            if (
-                option
-                and takes_keys
-                and str(error.message).startswith("No such option")
-            ):
-                key = option.lstrip("-").replace("-", "_")
-                error.message += f". Keys of a scenario are set so: --set {key}=VALUE"
+            if takes_keys and text.startswith("No such option: "):
+                key = text.partition(": ")[2].lstrip("-").replace("-", "_")
+                error.message = (
+                    f"{text}. Keys of a scenario are set so: --set {key}=VALUE"
+                )
             raise
 
     def get_params(self, ctx: Any) -> list[Any]:

@@ -188,8 +188,8 @@ MOST_COVERED = 1.6
 def _explains_nothing_new(
     name: str, lost_s: float, explained_s: Mapping[str, float]
 ) -> bool:
-    """Return whether an earlier cause accounts for the time of another one: it has its
-    name, or is a part of it that costs nearly as much.
+    """Return whether an earlier cause has the name of a later one, or is a part of the
+    later one that costs nearly as much.
 
     Args:
         name: of the cause.
