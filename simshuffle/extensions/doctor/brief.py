@@ -24,8 +24,9 @@ def brief_lines(diagnosis: Diagnosis) -> list[str]:
     lines: list[str] = []
     for index, cause in enumerate(diagnosis.causes[:MAX_CAUSES]):
         head = f"{index + 1}. {cause.name}: {100 * cause.share:.0f} % of the loop"
-        mended_share = f", {100 * cause.share_after:.0f} % once {diagnosis.causes[0].name} is mended"
-        lines.append(head + (mended_share if index else f"; {cause.certainty}"))
+        share_after = f"{100 * cause.share_after:.0f} %"
+        comment = f", {share_after} once {diagnosis.causes[0].name} is mended"
+        lines.append(head + (comment if index else f"; {cause.certainty}"))
         if index:
             lines += _indent(textwrap.shorten(cause.sentence, 2 * WIDTH - 10))
     if diagnosis.remedies:
