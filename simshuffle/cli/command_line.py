@@ -177,4 +177,6 @@ def entry_point() -> None:
     # Arrow's own allocator keeps 50 MB that writing the tables of 2048 ranks took
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     gc.set_threshold(LOADING_THRESHOLD)
-    sys.exit(main())
+    status = main()
+    gc.freeze()  # else Python looks for garbage once more in all that was loaded
+    sys.exit(status)

@@ -418,7 +418,10 @@ def name_hosts(links: pd.DataFrame, count: int) -> list[str]:
     so on where no kind of device carried anything on all hosts.
     """
     for tier, devices in links.groupby("tier", observed=True, sort=False):
-        hosts = [str(device).rpartition(f".{tier}")[0] for device in devices["link"]]
+        hosts = [
+            str(device).rpartition(f".{tier}")[0]
+            for device in devices["link"].to_numpy()
+        ]
         names = list(dict.fromkeys(host for host in hosts if host))
         if len(names) == count:
             return names

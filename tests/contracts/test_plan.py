@@ -19,7 +19,9 @@ from simshuffle.job.plan.epochs import (
 from simshuffle.job.plan.findings import exchange_nbytes, exchange_samples
 from simshuffle.job.plan.holding import staging_seconds
 from simshuffle.job.scenario.scenario import Scenario, load_scenario
+from simshuffle.spec.rng import stream
 from simshuffle.workload.exchange import initial_owner
+from simshuffle.workload.exchange.plan import shuffled_shards
 
 STRATEGIES = [
     "global_shuffle:source=pfs",
@@ -58,6 +60,28 @@ def exchange(request: pytest.FixtureRequest) -> str:
 
 
 # -------------------------------------------------------------------------------------------- parts
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 1003, 200_001])
+def test_many_samples_are_shuffled_as_few(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compiled code and numpy: equal owners, equal shards, equal numbers afterwards."""
+
+    def draw(many_samples: int) -> list[Any]:
+        limit = "simshuffle.workload.exchange.plan.MANY_SAMPLES"
+        monkeypatch.setattr(limit, many_samples)
+        rng = stream(1, "partition")
+        owner = initial_owner(count, 6, rng)
+        shards = shuffled_shards(owner, 6, rng)
+        return [owner.tolist(), shards.order.tolist(), shards.start.tolist(), rng.random()]
+
+    assert draw(1) == draw(1 << 40)
+
+
+def test_moves_are_computed_once() -> None:
+    """Every message asks for them: computed anew, they took hours of many samples."""
+    _, epochs = plans(scenario())
+    exchange = epochs[0].exchange
+    assert exchange.moving is exchange.moving
 
 
 @pytest.mark.parametrize("cached", [0.2, 0.7, 9.0])

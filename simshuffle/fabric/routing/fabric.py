@@ -416,12 +416,14 @@ def _group_equal_columns(columns: Flags) -> tuple[Ints64, Ints64]:
         column.
     """
     # equal columns are equal words of 64 bits: a bit for each row, packed and padded
-    column_bytes = np.pad(
-        np.packbits(columns, axis=0), ((0, -len(columns) // 8 % 8), (0, 0))
-    )
-    words = np.ascontiguousarray(column_bytes.T).view(np.uint64).T
+    packed = np.packbits(columns, axis=0)
+    column_bytes = np.zeros((columns.shape[1], -(-len(columns) // 64) * 8), np.uint8)
+    column_bytes[:, : len(packed)] = packed.T
+    words = column_bytes.view(np.uint64).T
     order = np.lexsort(words)
-    is_first = np.append(True, (np.diff(words[:, order]) != 0).any(axis=0))
+    in_order = words[:, order]
+    is_first = np.ones(len(order), bool)
+    is_first[1:] = (in_order[:, 1:] != in_order[:, :-1]).any(axis=0)
     kind = np.empty(len(order), np.int64)
     kind[order] = np.cumsum(is_first) - 1
     return order[is_first], kind

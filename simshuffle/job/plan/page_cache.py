@@ -189,6 +189,8 @@ class PageCaches:
     def _find_hits(self, epoch: CacheEpoch, part: Slots) -> Flags:
         """(n,) of a part, where a sample has one place: whether it is still there."""
         since = self._since[part.samples]
+        if self._fits(epoch).all():
+            return since >= 0
         return (since >= 0) & (
             since * self._fresh(epoch, part) <= self._free(epoch, part)
         )
@@ -206,7 +208,8 @@ class PageCaches:
         sent = (
             epoch.removed[-1] - epoch.removed
         )  # touched from now on, and removed at the end
-        limit = np.where(self._fits(epoch), np.inf, self._capacity)
+        fits = self._fits(epoch)
+        limit = np.where(fits, np.inf, self._capacity)
         slots, host = epoch.left_over
         sample = epoch.shards.order[slots]
         since_before = self._since[sample]
@@ -217,7 +220,7 @@ class PageCaches:
         )
         for part in epoch.parts():
             since = part.value_at_read(kept_from_now, arrived)
-            if sent[0].any():
+            if sent[0].any() and not fits.all():
                 peak = (
                     part.value_at_read(kept_from_now, arrived + sent)
                     - limit[part.hosts]
@@ -381,6 +384,8 @@ def _sum_hits(epoch: CacheEpoch, is_hit: Flags) -> tuple[Ints64, Floats]:
     """
     batches = epoch.batches
     shards = epoch.shards
+    if is_hit.all():
+        return batches.samples, batches.nbytes
     edges = batch_edges(shards, batches.size, epoch.iterations)
     samples = batch_sums(
         shards, edges, lambda slots: is_hit[slots].astype(float)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -15,6 +16,8 @@ SAMPLES_AT_ONCE = 1 << 17
 """The most samples of which `Shards.sums` holds arrays at once: of all would take much
 memory.
 """
+MANY_SAMPLES = 1 << 22
+"""Samples from which on compiled code shuffles them; for fewer, numpy is as fast."""
 
 
 @dataclass(frozen=True)
@@ -40,9 +43,9 @@ class ExchangePlan:
         """M, the number of ranks."""
         return int(self.sample.shape[1])
 
-    @property
+    @cached_property
     def moving(self) -> Flags:
-        """(steps, M) bool: True where the sample leaves its rank."""
+        """(steps, M) bool: True where the sample leaves its rank. Do not change it."""
         return np.asarray(self.target != np.arange(self.world_size))
 
     @property
@@ -192,6 +195,13 @@ def shuffled_shards(owner: Ints, world_size: int, rng: np.random.Generator) -> S
     (N,) is the rank of each sample.
     """
     order = random_order(len(owner), rng)
+    start = np.concatenate([[0], np.cumsum(np.bincount(owner, minlength=world_size))])
+    if len(owner) >= MANY_SAMPLES:
+        from simshuffle.workload.orders.kernels import sort_by_owner  # noqa: PLC0415 - numba
+
+        sorted_order = np.empty_like(order)
+        sort_by_owner(order, owner, start[:-1].copy(), sorted_order)
+        return Shards(sorted_order, start)
     # Sort positions by rank, then by position. The key (rank << 32) | position is sorted in place;
     # `argsort` would need three times the memory.
     key = owner[order].astype(np.int64)
@@ -199,7 +209,6 @@ def shuffled_shards(owner: Ints, world_size: int, rng: np.random.Generator) -> S
     key |= np.arange(len(order), dtype=np.int32)
     key.sort()
     key &= (1 << 32) - 1
-    start = np.concatenate([[0], np.cumsum(np.bincount(owner, minlength=world_size))])
     return Shards(order[key], start)
 
 
@@ -223,5 +232,10 @@ def random_order(count: int, rng: np.random.Generator) -> Ints:
     memory of int64.
     """
     order = np.arange(count, dtype=np.int32)
-    rng.shuffle(order)
+    if count < MANY_SAMPLES:
+        rng.shuffle(order)
+        return order
+    from simshuffle.workload.orders.kernels import shuffle  # noqa: PLC0415 - numba
+
+    shuffle(order, rng)
     return order

@@ -1,12 +1,15 @@
-"""Compiled loops of orders whose every step depends on the step before."""
+"""Compiled loops of orders: shuffles, a buffer, and samples sorted by rank."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simshuffle.spec.arrays import Ints64
+from simshuffle.spec.arrays import Ints, Ints64
 from simshuffle.spec.compiling import entry
+
+NUMBERS_AT_ONCE = 1 << 16
+"""Numbers that are drawn at once; they fit the caches."""
 
 
 @entry
@@ -74,3 +77,53 @@ def mix(
         num_out += 1
         num_buffered -= 1
         buffer[slot] = buffer[num_buffered]
+
+
+@entry
+def swap_items(order: Ints, last: int, numbers: Ints) -> int:
+    """Swap each item, from index ``last`` down to 1, with an item at or before it.
+
+    The lowest bits of the next of ``numbers`` (uint32), as many as ``last`` has, are
+    the index of that item; a number that is too large is passed over. There are at most
+    ``last`` numbers. Returns the index of the next item to swap.
+    """
+    mask = 1
+    while mask < last:
+        mask = 2 * mask + 1
+    for number in numbers:
+        if last <= mask >> 1:
+            mask >>= 1
+        index = np.int64(number) & mask
+        is_passed_over = index > last
+        chosen = last if is_passed_over else index  # without a branch to mispredict
+        sample = order[last]
+        order[last] = order[chosen]
+        order[chosen] = sample
+        last -= not is_passed_over
+    return last
+
+
+def shuffle(order: Ints, rng: np.random.Generator) -> None:
+    """Shuffle an array of int32 in place as ``rng.shuffle`` does, with equal orders and
+    an equal ``rng`` afterwards. numpy swaps once for each number that it draws, and each
+    swap waits for memory; here many swaps wait at once.
+    """
+    last = len(order) - 1
+    while last > 0:
+        # no item takes less than one number: none is drawn in vain
+        count = min(last, NUMBERS_AT_ONCE)
+        numbers = rng.integers(0, 1 << 32, count, dtype=np.uint32)
+        last = int(swap_items(order, last, numbers))
+
+
+@entry
+def sort_by_owner(
+    order: Ints, owner: Ints, next_slot: Ints, sorted_order: Ints
+) -> None:
+    """Write the samples of ``order`` into ``sorted_order``, rank by rank, and a rank's
+    samples in their order. ``next_slot`` (M,) is the first slot of each rank; it changes.
+    """
+    for sample in order:
+        rank = owner[sample]
+        sorted_order[next_slot[rank]] = sample
+        next_slot[rank] += 1
