@@ -266,6 +266,15 @@ def test_outcomes_are_those_whose_truth_is_beyond_noise(tmp_path):
     ]
 
 
+def test_a_healthy_verdict_counts_where_noise_is_small_whatever_a_worker_slows(tmp_path):
+    rows = [
+        judged(named_first=HEALTHY, is_settled=0, gain_noise=noise, truth_first=truth)
+        for noise, truth in ((0.05, HEALTHY), (0.05, "gil"), (0.2, HEALTHY))
+    ]
+    command.write_outcomes(rows, tmp_path / "outcomes.csv")
+    assert (tmp_path / "outcomes.csv").read_text().splitlines()[1:] == [",1.0,", ",1.0,gil"]
+
+
 def test_an_interrupted_run_goes_on(tmp_path, monkeypatch):
     path = tmp_path / "cases.csv"
     numbers = []

@@ -1,12 +1,14 @@
 """A real training under doctor, of two processes that the script starts itself."""
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from simshuffle.cli import main
+from simshuffle.extensions.doctor.recorder.gil import FEW_THREADS
 from simshuffle.extensions.doctor.records.reading import read
 
 pytest.importorskip("torch")
@@ -64,3 +66,31 @@ def test_ranks_that_the_script_starts_are_ended_in_order_and_all_recorded(here, 
     for rank in range(2):
         with pytest.raises(ProcessLookupError):
             os.kill(int(Path(f"pid-{rank}").read_text()), 0)
+
+
+COUNTING = """
+import sys, time
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+class ThreadCounts(Dataset):
+    def __len__(self):
+        return 64
+    def __getitem__(self, index):
+        time.sleep(0.002)
+        return torch.tensor([len(sys._current_frames())])
+
+if __name__ == "__main__":
+    loader = DataLoader(ThreadCounts(), batch_size=2, num_workers=1)
+    print(max(int(count) for batch in loader for count in batch.flatten()))
+"""
+
+
+def test_a_worker_without_threads_of_its_own_gives_the_interpreter_to_who_looks(tmp_path):
+    """What sends its batches, and what hands out their memory, are threads of a worker, too. The
+    one that looks comes to these."""
+    (tmp_path / "count.py").write_text(COUNTING)
+    done = subprocess.run(
+        [sys.executable, "count.py"], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert int(done.stdout) + 1 <= FEW_THREADS

@@ -19,9 +19,9 @@ PROMPT_SECONDS = 2e-4
 """Seconds after which a fetch gives the interpreter to the thread that looks. With the
 usual 5 ms, it would mostly be seen in calls that give the interpreter away themselves.
 """
-FEW_THREADS = 3
+FEW_THREADS = 4
 """Threads of a process up to which others do not change places for that: of a worker,
-its own, the one that sends, and the one that looks.
+its own, the one that sends, the one that hands out shared memory, and the one that looks.
 """
 Write = Callable[[int, int, int, int], None]
 """Writes a row: its start (clock), the waits for the interpreter and those for a core
