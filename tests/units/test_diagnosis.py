@@ -16,7 +16,7 @@ from simshuffle.extensions.doctor.gains import Gain
 from simshuffle.extensions.doctor.loop import FETCH_PARTS, extract_loop
 from simshuffle.extensions.doctor.narrow_causes import slow_rank_causes
 from simshuffle.extensions.doctor.quiet import remove_core_waits
-from simshuffle.extensions.doctor.ranking import rank_remedies
+from simshuffle.extensions.doctor.ranking import MODEL_ERROR, rank_remedies
 from simshuffle.extensions.doctor.recorder.rows import CODES
 from simshuffle.extensions.doctor.records.record import Record, make_rows
 from simshuffle.extensions.doctor.workers import reduce_computing
@@ -78,7 +78,10 @@ def test_workers_that_begin_at_each_epoch():
     assert remedy.change == {"loader": {"persistent_workers": True}}
     # two epochs after the first, 2 s for the begin of each and 0.2 s for the end of the one before
     assert remedy.gain_s * found.loop.batches == pytest.approx(4.4, rel=0.05)
-    assert remedy.low > 0.9 * remedy.gain_s  # epochs begin by no chance
+    # epochs begin by no chance, so the interval is the error of such predictions
+    error_s = MODEL_ERROR * found.loop.batch_s
+    assert remedy.low > 0.9 * remedy.gain_s - error_s
+    assert remedy.high == pytest.approx(remedy.gain_s + error_s, rel=0.1)
 
 
 def test_threads_that_are_more_than_the_cores_wait_for_one_another():
@@ -293,4 +296,5 @@ def test_an_end_of_an_interval_that_is_rounding_alone_is_0():
         replay_error=1e-17,
     )
     assert found.low == 0
+    assert found.high == pytest.approx(0.1 + MODEL_ERROR, abs=0.02)
     assert Gain(0.0, -1e-5, 1e-5).interval == "0.0 to 0.0 %"

@@ -353,9 +353,10 @@ def _interpreter_causes(loop: RecordedLoop) -> Iterator[LoopWithoutCause]:
 
     A wait for the interpreter is what a step neither computes nor waits for a core,
     copies or other ranks. Of a rank without workers it is also what its waits neither
-    compute, open, read nor lock. All is taken off the steps. PyTorch's operators each
-    give the interpreter up and ask for it again (torch/csrc/autograd,
-    `pybind11::gil_scoped_release`).
+    compute, open, read nor lock; with workers, what the loop takes to have a batch that
+    is there in hand beyond computing. Steps of one thread also lose their waits for a
+    core, which the other thread has. PyTorch's operators each give the interpreter up
+    and ask for it again (torch/csrc/autograd, `pybind11::gil_scoped_release`).
     """
     mean_delay_s = loop.sum_of("gil").sum() / max(
         loop.sum_of("gil", "count").sum(), 1.0
@@ -376,5 +377,12 @@ def _interpreter_causes(loop: RecordedLoop) -> Iterator[LoopWithoutCause]:
         f"A thread that asks for the interpreter gets it {1e3 * mean_delay_s:.2g} ms late:"
         " another thread holds it."
     )
+    if loop.threads <= 1:
+        blocked_s += np.nan_to_num(loop.sum_of("step", "queued_s"))
     without = shorten(loop.times, step_s=np.maximum(blocked_s, 0.0))
+    if not loads_itself:
+        computed_s = np.nan_to_num(loop.sum_of("wait", "cpu_s"))
+        without = replace(
+            without, handover_s=np.minimum(without.handover_s, computed_s)
+        )
     yield LoopWithoutCause("gil", without, sentence, SPECIAL)

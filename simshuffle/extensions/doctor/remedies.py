@@ -176,6 +176,8 @@ def _remedy_of_cause(
                 cost="slower steps, if these need them",
                 change={"torch_threads": threads},
                 assumption_free_share=0.0,
+                best_times=_crowded_steps(loop, times),
+                quiet_share=QUIET_SHARE,
                 cause=cause,
             )
         if loop.threads <= 1:
@@ -246,7 +248,7 @@ def _remedy_of_code(
     )
 
 
-_COMPUTING = {*COMPUTING_PARTS, SAMPLE_CODE, ANEW, "opens"}
+_COMPUTING = {*COMPUTING_PARTS, SAMPLE_CODE, ANEW, "opens", "gil"}
 """Causes whose computing is in the way of steps and handovers, too."""
 _ADVICE = {
     "pandas": "take the columns out of the DataFrame once, as arrays, and index those",
@@ -298,6 +300,18 @@ def _use_more_cores(
         yield RemedyCandidate(
             name, times, cost, assumption_free_share=0.5, cause="cores"
         )
+
+
+def _crowded_steps(loop: RecordedLoop, times: LoopTimes) -> LoopTimes:
+    """Return the times of a loop whose steps are as much shorter as its threads and
+    workers outnumber the cores.
+
+    The threads of a step wait for one another at the end of each operation, so a step
+    takes as long as the thread that gets a core last.
+    """
+    crowding = (loop.threads + loop.times.workers) / (loop.cores or loop.threads)
+    step_s = loop.times.step_s / max(crowding, 1.0)
+    return replace(times, step_s=np.minimum(times.step_s, step_s))
 
 
 def _spare_cores(loop: RecordedLoop) -> int:
