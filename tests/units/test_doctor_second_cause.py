@@ -6,13 +6,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from simshuffle.extensions.doctor import diagnosis
 from simshuffle.extensions.doctor.brief import brief_lines
 from simshuffle.extensions.doctor.causes import candidate_causes
 from simshuffle.extensions.doctor.diagnosis import diagnose
 from simshuffle.extensions.doctor.joint import without_both
 from simshuffle.extensions.doctor.loop import extract_loop
 from simshuffle.extensions.doctor.narrow_causes import missing_worker_causes, periodic_causes
+from simshuffle.extensions.doctor.recorder.rows import CODES
+from simshuffle.extensions.doctor.remedies import crowded_steps
 from simshuffle.extensions.doctor.replay import LoopTimes
+from simshuffle.extensions.doctor.without_cause import LoopWithoutCause
 from tests.records_made import Training
 
 BATCHES = 3
@@ -159,3 +163,45 @@ def test_slow_reads_that_follow_their_samples_are_no_dips_of_the_loader(is_shuff
     is_same = (rows["epoch"] == 0) | (rows["sample"] < 0) | (not is_shuffled)
     rows = rows.assign(sample=rows["sample"].where(is_same, in_next_block))
     assert diagnose(replace(record, rows=rows)).causes[0].name == first
+
+
+def test_steps_of_more_threads_than_cores_may_get_as_much_shorter():
+    """Four threads and two workers on two cores: each thread has a third of a core."""
+    loop = replace(extract_loop(Training(workers=2).record()), threads=4, cores=2)
+    crowded = crowded_steps(loop, loop.times)
+    assert crowded.step_s == pytest.approx(loop.times.step_s / 3)
+    shorter = replace(loop.times, step_s=loop.times.step_s / 6)
+    assert crowded_steps(loop, shorter).step_s == pytest.approx(shorter.step_s)
+    roomy = crowded_steps(replace(loop, cores=16), loop.times)
+    assert roomy.step_s == pytest.approx(loop.times.step_s)
+
+
+def test_a_thread_that_holds_the_interpreter_has_a_core_and_delays_batches_that_are_there():
+    training = Training(gil=20e-3, workers=2)
+    loop = extract_loop(training.record())
+    shape = loop.times.load_s.shape
+    sums = {name: table.copy() for name, table in loop.sums.items()}
+    sums["queued_s"][CODES["step"]] = 4e-3
+    sums["cpu_s"][CODES["wait"]] = 1e-3
+    times = replace(loop.times, handover_s=np.full(shape, 6e-3))
+    loop = replace(loop, sums=sums, times=times)
+    blocked_s = loop.times.step_s - _without_interpreter(replace(loop, threads=2)).step_s
+    with_core_s = loop.times.step_s - _without_interpreter(loop).step_s
+    assert with_core_s == pytest.approx(blocked_s + 4e-3)
+    assert _without_interpreter(loop).handover_s == pytest.approx(1e-3)
+
+
+def _without_interpreter(loop):
+    (cause,) = (cause for cause in candidate_causes(loop) if cause.name == "gil")
+    return cause.times
+
+
+def test_of_two_causes_of_one_name_the_remedy_is_against_the_heavier(monkeypatch):
+    def candidates_with_a_light_one(loop):
+        light = LoopWithoutCause("slow worker", loop.times, "It costs nothing.")
+        return [*candidate_causes(loop), light]
+
+    monkeypatch.setattr(diagnosis, "candidate_causes", candidates_with_a_light_one)
+    found = diagnose(Training(workers=3, slow_worker=(1, 8.0), decode=6e-3).record())
+    (remedy,) = (remedy for remedy in found.remedies if remedy.cause == "slow worker")
+    assert remedy.share == pytest.approx(found.causes[0].share)

@@ -176,7 +176,7 @@ def _remedy_of_cause(
                 cost="slower steps, if these need them",
                 change={"torch_threads": threads},
                 assumption_free_share=0.0,
-                best_times=_crowded_steps(loop, times),
+                best_times=crowded_steps(loop, times),
                 quiet_share=QUIET_SHARE,
                 cause=cause,
             )
@@ -302,7 +302,7 @@ def _use_more_cores(
         )
 
 
-def _crowded_steps(loop: RecordedLoop, times: LoopTimes) -> LoopTimes:
+def crowded_steps(loop: RecordedLoop, times: LoopTimes) -> LoopTimes:
     """Return the times of a loop whose steps are as much shorter as its threads and
     workers outnumber the cores.
 
