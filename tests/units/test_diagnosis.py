@@ -177,7 +177,7 @@ def turns(batches: int, wait: float, step: float, of: str = "") -> Record:
 def test_a_record_without_workers_says_that_it_cannot_tell():
     found = diagnose(turns(100, 0.4, 0.1))
     assert (found.causes, found.remedies) == ([], [])
-    assert found.verdict().endswith("this record cannot tell why.")
+    assert "; this record cannot tell why.\n" in found.verdict()
     assert any("was not recorded" in note for note in found.notes)
     assert found.loop.waited_s == pytest.approx(99 * 0.4)
     assert diagnose(turns(100, 0.001, 0.1)).verdict().startswith("Healthy: ")

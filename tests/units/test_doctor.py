@@ -50,7 +50,7 @@ def test_a_script_is_recorded_and_shown_again_as_it_was(folder, capfd):
     doctor("--", *TRAIN)
     shown, told = capfd.readouterr()
     assert told == "trained ['--lr', '0.1']\n"  # its own options, and nothing else is said
-    assert re.search(r"The loop waits for its data (50|49)\S* %", shown)
+    assert re.search(r"(50|49)\S* % of the loop's \S+ s are waits for data", shown)
     assert re.search(r"A batch takes 20\d ms: .*waiting for data (50|49) %", shown)
     assert "4 workers, not 2: 50 %" in shown
     assert left(folder) == ["doctor-train"]

@@ -263,7 +263,7 @@ def test_what_costs_less_than_15_percent_is_healthy_and_the_largest_thing_left()
         Training(workers=1, open=0.0, decode=1e-3, transform=1.2e-3, noise=0.0).record()
     )
     assert (found.causes, found.remedies) == ([], [])
-    assert "; the largest thing left is " in found.verdict()
+    assert "Why: the largest thing left is " in found.verdict()
     quiet = diagnose(Training(copy=0.0, send=0.0, allreduce=0.0, noise=0.0, begin=0.0).record())
     assert "largest" not in quiet.verdict()
 

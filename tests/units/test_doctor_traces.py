@@ -50,7 +50,8 @@ def test_steps_without_a_loader_say_where_their_time_goes(steps, stopped, tmp_pa
     assert of_steps == pytest.approx({"forward": 3e-4, "backward": 4e-4, "optimizer": 1e-4})
     assert not loop["waits_known"]
     verdict = diagnosis["verdict"]
-    assert verdict.startswith("A step takes 0.001 s. Waits for data are not in this record")
+    assert verdict.startswith("A step takes 0.001 s.\nRests on: ")
+    assert "no DataLoader is called" in verdict
     assert "Healthy" not in verdict
     assert main(["doctor", str(path)]) == 0
     shown = capsys.readouterr().out

@@ -20,7 +20,11 @@ def brief_lines(diagnosis: Diagnosis) -> list[str]:
     causes, what helps, where the time of a batch goes, notes as far as there is room,
     and the verdict.
     """
-    verdict = textwrap.wrap(diagnosis.verdict(), WIDTH)
+    verdict = [
+        line
+        for sentence in diagnosis.verdict_parts.lines()
+        for line in textwrap.wrap(sentence, WIDTH)
+    ]
     lines: list[str] = []
     for index, cause in enumerate(diagnosis.causes[:MAX_CAUSES]):
         head = f"{index + 1}. {cause.name}: {100 * cause.share:.0f} % of the loop"

@@ -29,6 +29,7 @@ from simshuffle.extensions.doctor.replay import LoopTimes, replay_loop, replay_l
 from simshuffle.extensions.doctor.without_cause import LoopWithoutCause
 from simshuffle.spec.arrays import Floats
 from simshuffle.study.schema import Schema, amount, real, share, text
+from simshuffle.study.verdict import Verdict, join_sentences
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -110,38 +111,66 @@ class Diagnosis:
     largest: str = ""  # of a healthy loop: the largest thing left, and its share
 
     def verdict(self) -> str:
-        """Return the sentences on how long the loop waits, and on the first cause.
+        """Return the lines of `verdict_parts`."""
+        return "\n".join(self.verdict_parts.lines())
 
-        Without a cause they say that the record cannot tell why, if the loop waits for
-        `HEALTHY` of its time or more and no fetch was recorded; else that the loop is
-        healthy, if its waits are known, and else only how long a step takes.
+    @property
+    def verdict_parts(self) -> Verdict:
+        """The first cause and what it costs, or that the loop is healthy, or that the
+        record cannot tell; then why, what that rests on, and what to try.
+
+        The record cannot tell why, if the loop waits for `HEALTHY` of its time or more
+        and no fetch was recorded. A loop without recorded waits is not called healthy.
         """
         loop = self.loop
         waited_share = loop.waited_s / loop.seconds
-        head = f"The loop waits for its data {100 * waited_share:.3g} % of its {loop.seconds:.3g} s"
+        waits = f"{100 * waited_share:.3g} % of the loop's {loop.seconds:.3g} s are waits for data"
+        rests_on = [f"{loop.batches} batches", waits]
         if not loop.waits_known:
-            head = (
-                f"A step takes {loop.batch_s:.3g} s. Waits for data are not in this record, because"
-                " no DataLoader is called in it; if there are waits, they are a part of the step"
+            rests_on[1] = (
+                "no DataLoader is called, so waits for data, if there are any, are a part of the"
+                " step"
             )
         if self.causes:
             first = self.causes[0]
-            return (
-                f"{head}; most is lost with {first.name}: {first.seconds:.3g} s "
-                f"({100 * first.share:.3g} %); {first.certainty}. {first.sentence}"
+            return Verdict(
+                answer=[
+                    f"Most is lost with {first.name}: {first.seconds:.3g} s of"
+                    f" {loop.seconds:.3g} s ({100 * first.share:.3g} %); {first.certainty}."
+                ],
+                why=first.sentence,
+                rests_on=join_sentences(rests_on),
+                measure_next=self._what_to_try(),
             )
-        if waited_share >= HEALTHY and not self.loop.seen:
-            return f"{head}; this record cannot tell why."
+        if waited_share >= HEALTHY and not loop.seen:
+            return Verdict(
+                answer=[
+                    f"The loop waits for its data {100 * waited_share:.3g} % of its"
+                    f" {loop.seconds:.3g} s; this record cannot tell why."
+                ],
+                rests_on=join_sentences(rests_on[:1]),
+                measure_next="run the script under simshuffle doctor.",
+            )
         if not loop.waits_known:
-            return f"{head}."
-        min_share = f"{100 * self.loop.least_share:.2g} %"
-        largest = f"; the largest thing left is {self.largest}" if self.largest else ""
+            answer = f"A step takes {loop.batch_s:.3g} s."
+            return Verdict([answer], rests_on=join_sentences(rests_on))
         certainty = certainty_of(HEALTHY_KIND, 1.0)
         words = f"; {certainty.words()}" if certainty.cases else ""
-        return (
-            f"Healthy: {head[0].lower()}{head[1:]}, and nothing costs it {min_share} or"
-            f" more{largest}{words}."
+        min_share = f"{100 * loop.least_share:.2g} %"
+        return Verdict(
+            answer=[f"Healthy: nothing costs the loop {min_share} or more{words}."],
+            why=f"the largest thing left is {self.largest}." if self.largest else "",
+            rests_on=join_sentences(rests_on),
         )
+
+    def _what_to_try(self) -> str:
+        """Return the sentence on the best remedy that a second run can try; '' if there
+        is none.
+        """
+        for remedy in self.remedies:
+            if remedy.change is not None:
+                return f"--try 1 runs the script with {remedy.name}."
+        return ""
 
     def parts(self) -> list[str | Table]:
         """Return what a terminal shows: tables of causes and remedies, notes and the
@@ -183,12 +212,13 @@ class Diagnosis:
         return [*tables, *self.notes, self.verdict()]
 
     def as_json(self) -> dict[str, Any]:
-        """Return all fields by their names, ``verdict`` and ``confidence``, as plain
-        values, in s.
+        """Return all fields by their names, ``verdict``, ``verdict_parts`` and
+        ``confidence``, as plain values, in s.
         """
         return {
             **asdict(self),
             "confidence": self.confidence,
+            **self.verdict_parts.as_json(),
             "verdict": self.verdict(),
         }
 
