@@ -27,8 +27,11 @@ Write = Callable[[int, int, int, int], None]
 """Writes a row: its start (clock), the waits for the interpreter and those for a core
 (ns, sums over the requests), and the number of requests.
 """
-Look = Callable[[], bool]
-"""Notes where other threads are, and returns whether one fetches, which may last."""
+Look = Callable[[bool], bool]
+"""Notes where other threads are, and returns whether one fetches, which may last. Its
+argument is whether a fetch is seen where it is, not only where it gives the interpreter
+away.
+"""
 
 
 class _InterpreterProbe:
@@ -67,9 +70,8 @@ class _InterpreterProbe:
                 late = 0
                 for _ in range(_REQUESTS_A_ROW):
                     interval = sys.getswitchinterval()
-                    is_prompt = (
-                        is_fetching and len(sys._current_frames()) <= FEW_THREADS
-                    )
+                    are_few = len(sys._current_frames()) <= FEW_THREADS
+                    is_prompt = is_fetching and are_few
                     if is_prompt:
                         sys.setswitchinterval(PROMPT_SECONDS)
                     due = clock() + round(PAUSE_SECONDS * 1e9)
@@ -79,7 +81,7 @@ class _InterpreterProbe:
                     if is_over:
                         return
                     late += max(clock() - due, 0)
-                    is_fetching = self.look()
+                    is_fetching = self.look(is_prompt or not are_few)
                 queued_ns = max(core_wait_ns() - queued_before, 0)
                 if self.write is not None:
                     self.write(

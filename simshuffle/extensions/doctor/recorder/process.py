@@ -236,12 +236,16 @@ class Process:
             row = self.pack_row(task, _GIL, start, waited, -1, queued, count, 0, -1, -1)
             self.journal.write([row])
 
-    def look(self) -> bool:
+    def look(self, sees_fetches: bool) -> bool:
         """Note where the thread is that fetches, or, while none fetches, the one that
         loops; return whether something goes on that may last: a fetch, the sampler, or
         what comes between epochs.
 
         A fetch whose parts are not timed counts as ``fetch``.
+
+        Args:
+            sees_fetches: whether fetches count: else they would be seen mostly in calls
+                that give the interpreter away.
         """
         # other threads change all of them meanwhile
         fetching = self.fetching
@@ -250,7 +254,8 @@ class Process:
         if fetching is not None:
             thread, meter = fetching
             operation = "fetch" if meter is None else _NAMES[meter.current_operation]
-            self.places.look(thread, operation)
+            if sees_fetches:
+                self.places.look(thread, operation)
         elif phase is not None:
             self.places.look(phase[0], phase[1])
         elif step is not None:
