@@ -53,34 +53,35 @@ def locate(frame: Any) -> Optional[tuple[str, str, int, str, bool]]:  # noqa: UP
         whether a function on the stack is a transform, or a line that runs calls one.
         None if no frame counts.
     """
-    library_call = ""
     has_transform = False
-    user_place: Optional[tuple[str, str, int]] = None  # noqa: UP045
-    outermost: Optional[tuple[str, str, int]] = None  # noqa: UP045
-    inner_function = ""
+    user_frame: Any = None
+    library_frame: Any = None
+    inner_frame: Any = None
+    outermost: Any = None
     while frame is not None:
         code = frame.f_code
-        path = code.co_filename
-        if path.startswith(_OWN):
-            if code.co_name == FETCH_FUNCTION:
-                break
-        elif not (
-            path.startswith("<frozen")
-            or _LOADING in path
-            or code.co_name in COMPREHENSIONS
-        ):
-            name = getattr(code, "co_qualname", code.co_name)
-            has_transform = has_transform or _is_transform(code.co_name, path)
-            outermost = (path, name, frame.f_lineno)
-            if not is_library(path):
-                has_transform = has_transform or _calls_transform(path, frame.f_lineno)
-                if user_place is None:
-                    user_place = outermost
-                    library_call = inner_function
-            inner_function = f"{frame.f_globals.get('__name__', '')}.{name}"
+        kind, is_transform = _describe_line(
+            code.co_filename, code.co_name, frame.f_lineno
+        )
+        if kind == _FETCH:
+            break
+        if kind != _SKIPPED:
+            has_transform = has_transform or is_transform
+            outermost = frame
+            if kind == _USER and user_frame is None:
+                user_frame = frame
+                library_frame = inner_frame
+            inner_frame = frame
         frame = frame.f_back
-    place = user_place or outermost
-    return None if place is None else (*place, library_call, has_transform)
+    place = user_frame or outermost
+    if place is None:
+        return None
+    library_call = ""
+    if library_frame is not None:
+        module = library_frame.f_globals.get("__name__", "")
+        library_call = f"{module}.{_name_of(library_frame.f_code)}"
+    path = place.f_code.co_filename
+    return path, _name_of(place.f_code), place.f_lineno, library_call, has_transform
 
 
 def is_own(path: str) -> bool:
@@ -94,22 +95,33 @@ def is_library(path: str) -> bool:
     return path.startswith(_STANDARD) or any(name in path for name in _INSTALLED)
 
 
-@functools.lru_cache(MAX_PLACES)
-def _is_transform(function: str, path: str) -> bool:
-    """Return whether a function is a transform, by its name or the folders of its file.
+def _name_of(code: Any) -> str:
+    """Return the name of a function, with its class from Python 3.11 on."""
+    return str(getattr(code, "co_qualname", code.co_name))
+
+
+_SKIPPED, _FETCH, _LIBRARY, _USER = range(4)
+"""Kinds of lines: that do not count, of the fetch itself, of a library, of others."""
+
+
+@functools.lru_cache(8 * MAX_PLACES)
+def _describe_line(path: str, function: str, line: int) -> tuple[int, bool]:
+    """Return the kind of a line that runs, and whether a transform is at work in it.
 
     The name of a transform has "augment", or "transform" but not "transformer", in it.
+    A function is one by its name or the folders of its file. A line of no library is,
+    too, that calls one, as ``self.transform(image)`` does whatever class that is.
     """
-    is_named_so = re.match(_NAME_OF_TRANSFORM, function, re.IGNORECASE) is not None
-    return is_named_so or any(part in path for part in _TRANSFORMS)
-
-
-@functools.lru_cache(MAX_PLACES)
-def _calls_transform(path: str, line: int) -> bool:
-    """Return whether a line of a file calls what is named as a transform, as
-    ``self.transform(image)`` does whatever class that is; False if there is no file.
-    """
-    return _CALL_OF_TRANSFORM.search(linecache.getline(path, line)) is not None
+    if path.startswith(_OWN):
+        return (_FETCH if function == FETCH_FUNCTION else _SKIPPED), False
+    if path.startswith("<frozen") or _LOADING in path or function in COMPREHENSIONS:
+        return _SKIPPED, False
+    is_transform = re.match(_NAME_OF_TRANSFORM, function, re.IGNORECASE) is not None
+    is_transform = is_transform or any(part in path for part in _TRANSFORMS)
+    if is_library(path):
+        return _LIBRARY, is_transform
+    calls_one = _CALL_OF_TRANSFORM.search(linecache.getline(path, line)) is not None
+    return _USER, is_transform or calls_one
 
 
 class PlaceCounts:
