@@ -32,6 +32,11 @@ ALONE_NOTE = (
     " and background traffic take."
 )
 
+INTERVAL_NOTE = (
+    "These intervals and orders are of the least times above; simshuffle run --interval has"
+    " those of simulated epochs, with contention and waiting."
+)
+
 
 @command(
     app,
@@ -107,7 +112,7 @@ def check(
             rests_on=join_sentences(basis),
             measure_next=join_sentences(next_steps) or f"{intervals.NOTHING_NARROWS}.",
         ).lines()
-        parts += [*intervals.details(facts), *verdict_lines]
+        parts += [INTERVAL_NOTE, *intervals.details(facts), *verdict_lines]
         parts += filter(None, [intervals.worth_table(facts)])
     rows, lines = advise_on_files(rows, scenarios, runs)
     print_answer(lambda: rows, lambda: [*parts, *lines], json=json, table_format=to)

@@ -54,7 +54,8 @@ COMPUTE = {
     "given": "from the step times",
     "hooks": "for hooks (overlap.hooks)",
     "jitter": "of waiting for the slowest rank (jitter.compute)",
-    "slowed": "or more of slow-down while gradients travel (overlap.slowdown; not in the bounds)",
+    "slowed": "of slow-down while gradients travel, if all ranks begin together (overlap.slowdown;"
+    " not in the bounds)",
 }
 """Words for the sources of the compute of an iteration."""
 ABOUT = (

@@ -365,7 +365,9 @@ def odds_table(stored: Plain) -> Table | None:
         sure = "all" if share > MIN_SURE_SHARE else f"{100 * share:.0f} %"
         rows.append([odds["first"], odds["second"], sure, change])
     names = ["run", "faster than"]
-    return new_table("How sure the order is", names, ["in draws"], rows, ["is not, at"])
+    return new_table(
+        "How sure the order is", names, ["in draws"], rows, ["order turns at"]
+    )
 
 
 def hangs_table(stored: Plain) -> Table | None:
@@ -389,7 +391,7 @@ def hangs_table(stored: Plain) -> Table | None:
     ]
     if not rows:
         return None
-    title = "What the intervals depend on"
+    title = "What the intervals depend on: shares of the part that inputs make"
     texts = ["is", "measured by"]
     return new_table(title, ["run", "input"], ["share"], rows, texts)
 

@@ -64,7 +64,9 @@ LINK_COLUMNS: dict[str, Column] = {
     "capacity": amount("units a second"),
     "unit": text("'B', 's' of device or core time, or 'ops'"),
     "nbytes": amount("bytes of the transfers that ended on it in the epoch"),
-    "mean_utilisation": amount("share of the capacity used, on average over the epoch"),
+    "mean_utilisation": amount(
+        "share of the capacity used, on average over the simulated iterations"
+    ),
     "peak_utilisation": amount(
         "highest share of the capacity used at any moment of the epoch"
     ),

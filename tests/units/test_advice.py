@@ -134,7 +134,7 @@ def test_the_page_cache_that_nobody_gave_is_among_them():
 
     cache = found()[PAGE_CACHE]
     assert cache.shorter < -0.5 and cache.longer > 0.1
-    assert "taken: 60 MB, in epoch 100; " in cache.describe()
+    assert "taken: 60 MB a host; once caches are full; " in cache.describe()
     assert PAGE_CACHE not in found(page_cache="60 MB")
 
 

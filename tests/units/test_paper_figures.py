@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from PIL import Image
 
@@ -118,6 +119,18 @@ def test_a_breakdown_adds_up_and_has_the_interval_of_seeds(results):
         parts = [name for name in rows if name.endswith("_s") and name != "epoch_s"]
         assert rows[parts].sum(axis=1).to_numpy() == pytest.approx(rows["epoch_s"].to_numpy())
         assert (rows["low"] < rows["epoch_s"]).all()
+
+
+def test_the_table_of_a_breakdown_books_the_slow_down_by_gradients_as_run_does(results):
+    (of,) = results["runs"]
+    tables = {name: frame.copy() for name, frame in of.result.tables.items()}
+    slowed = tables["breakdown"]["label"].eq("FW+BW") & tables["breakdown"]["cause"].eq("")
+    row = tables["breakdown"][slowed].assign(cause="GE+WU", seconds=2.0)
+    tables["breakdown"] = pd.concat([tables["breakdown"], row], ignore_index=True)
+    longer = NamedResult("", replace(of.result, tables=tables))
+    before, after = (find_kind("breakdown").table([each]) for each in (of, longer))
+    assert after["GE+WU_s"].to_numpy() == pytest.approx(before["GE+WU_s"].to_numpy() + 2.0)
+    assert after["waiting_s"].to_numpy() == pytest.approx(before["waiting_s"].to_numpy())
 
 
 def test_a_sweep_and_its_runs_tell_the_same(results):

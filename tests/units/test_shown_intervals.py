@@ -295,6 +295,7 @@ def test_what_check_prints_as_json_is_what_its_table_and_sentences_say(capsys, m
         share = odds["share"]
         assert ("all" if share > intervals.MIN_SURE_SHARE else f"{100 * share:.0f} %") in said
     assert "Measure next: " in said
+    assert "are of the least times above" in said and "order turns at" in said
 
 
 def test_drawing_intervals_tells_how_far_it_is():

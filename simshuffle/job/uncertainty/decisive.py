@@ -151,7 +151,9 @@ def _estimates(scenario: Scenario) -> list[tuple[str, str, tuple[float, float]]]
     memory = scenario.cluster.memory
     if memory.page_cache is None:
         nbytes = readable(memory.cache_nbytes, Dimension.NBYTES, 3)
-        estimates.append((PAGE_CACHE, f"{nbytes}, in epoch {LATE}", HALF_TO_DOUBLE))
+        estimates.append(
+            (PAGE_CACHE, f"{nbytes} a host; once caches are full", HALF_TO_DOUBLE)
+        )
     return estimates
 
 

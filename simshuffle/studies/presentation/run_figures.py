@@ -197,13 +197,15 @@ def breakdown_table(results: Sequence[NamedResult]) -> pd.DataFrame:
     waiting.
 
     Columns run, ranks, a label and '_s' for each label's own work, waiting_s, epoch_s,
-    low and high. Low and high are NaN without an interval. If all results book waiting
-    as the papers, it is part of the labels, and waiting_s is 0.
+    low and high. Low and high are NaN without an interval. What gradients add to the
+    backward pass counts under GE+WU, as in the table of ``run``. If all results book
+    waiting as the papers, it is part of the labels, and waiting_s is 0.
     """
     averages = average_results(results)
     epochs = averages.epochs
     last = report.rows_of_last_epoch(epochs)
     parts = report.arrange_labels(averages.breakdown, _common_booking(results))
+    parts = parts.assign(waiting=parts["waiting"] & (parts["label"] != report.SLOWING))
     rows = []
     for row in last.to_dict("records"):
         run_parts = parts[

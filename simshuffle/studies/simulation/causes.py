@@ -13,6 +13,7 @@ import pandas as pd
 from simshuffle.report import report
 from simshuffle.report.faults import MAX_NAMED_FAULTS, describe_fault
 from simshuffle.report.links import links_of_whole_epochs
+from simshuffle.spec.units import Dimension, readable
 from simshuffle.studies.simulation.contest import Row, Scale, overlaps_widely, ties
 from simshuffle.studies.simulation.tables import label_column
 from simshuffle.study.long_table import get_long
@@ -173,9 +174,21 @@ class Causes:
         place_text = f" at {scale.across} {slowest['x_text']}" if scale.across else ""
         activity = self._describe(slowest["run"], label)
         bottleneck = self._describe_bottleneck(slowest["run"], label)
+        cost = self._reading_cost(slowest["run"]) if label == "I/O" else ""
         return (
             f"{share_text}the extra time of {slowest['name']} on {scale.title}{place_text} is"
-            f" {activity}{bottleneck}."
+            f" {activity}{bottleneck}{cost}."
+        )
+
+    def _reading_cost(self, run: str) -> str:
+        """Return a clause on the seconds that reading costs an epoch of a run, with the
+        waits for ranks that read; waits for a named host are left out.
+        """
+        seconds = self.seconds.get(run, {})
+        reading_s = readable(seconds.get("I/O", 0.0), Dimension.SECONDS, 3)
+        epoch_s = readable(sum(seconds.values()), Dimension.SECONDS, 3)
+        return (
+            f"; with the waits that it causes, reading takes {reading_s} of {epoch_s}"
         )
 
     def _explain_shares(self, row: Row, is_named: bool) -> str:
@@ -250,7 +263,7 @@ class Causes:
             resource_name = "the busiest cable from {} to {}".format(
                 *link_kind.split(">")
             )
-        used_percent = f"{100 * busiest_link['mean']:.0f} %"
+        used_percent = f"{100 * busiest_link['mean']:.0f} % of its capacity"
         if busiest_link["mean"] >= BINDING_SHARE:
             return f", bound by {resource_name} ({used_percent} in use)"
         return f" (its busiest resource, {resource_name}, is {used_percent} in use)"

@@ -108,7 +108,10 @@ def describe_hidden_fraction(hidden: Mapping[str, Mapping[str, Any]]) -> Iterato
         fraction_text = join_words(
             [f"{fraction} on {int(world_size):,}" for fraction, world_size in pairs]
         )
-    yield f"An exchange of up to Q = {fraction_text} ranks stays hidden, by closed forms."
+    yield (
+        f"An exchange of up to Q = {fraction_text} ranks stays hidden (an epoch at most 1 %"
+        " longer), by closed forms."
+    )
 
 
 def describe_basis(rows: pd.DataFrame, seeds: int) -> str:
