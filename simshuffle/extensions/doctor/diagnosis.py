@@ -281,15 +281,6 @@ def diagnose(record: Record) -> Diagnosis:
             min_share,
         )
 
-    notes = [*record.about.get("notes", []), *loop.notes]
-    if loop.fetches_recorded:
-        notes.append(
-            f"The replay of what was recorded is {100 * abs(replay_error):.2f} % off."
-        )
-    if len(batch_s) < MANY_BATCHES:
-        count = "1 batch is" if len(batch_s) == 1 else f"{len(batch_s)} batches are"
-        notes.append(f"{count} few: a longer record would be surer.")
-
     # of several candidates of one name, as of slow workers, the one that costs most
     times_without = {
         candidates[index].name: candidates[index].times
@@ -310,9 +301,26 @@ def diagnose(record: Record) -> Diagnosis:
         replay_error=abs(replay_error),
     )
     totals = _totals(measured, replay_error, min_share)
+    notes = [*record.about.get("notes", []), *loop.notes]
+    notes += _notes_on_trust(loop, replay_error, len(batch_s))
     return Diagnosis(
         record.source, totals, causes, remedies, notes, "" if causes else largest
     )
+
+
+def _notes_on_trust(
+    loop: RecordedLoop, replay_error: float, num_batches: int
+) -> list[str]:
+    """Return sentences on how far the replay is off, and on a record that is short."""
+    notes = []
+    if loop.fetches_recorded:
+        notes.append(
+            f"The replay of what was recorded is {100 * abs(replay_error):.2f} % off."
+        )
+    if num_batches < MANY_BATCHES:
+        count = "1 batch is" if num_batches == 1 else f"{num_batches} batches are"
+        notes.append(f"{count} few: a longer record would be surer.")
+    return notes
 
 
 def _saved_after(
