@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from simshuffle.errors import Problem
+from simshuffle.job.input_sentences import describe_slower_input
 from simshuffle.job.plan.bounds import (
     Bounds,
     allreduce_seconds,
@@ -31,8 +32,17 @@ from simshuffle.job.plan.holding import (
     list_alternatives,
     max_held_nbytes,
     staging_seconds,
+    staging_seconds_of_files,
 )
-from simshuffle.job.plan.reading_bounds import DECODE, OPENS, PFS, REQUESTS, SSD, STORE
+from simshuffle.job.plan.reading_bounds import (
+    DECODE,
+    OPENS,
+    PFS,
+    REQUESTS,
+    SSD,
+    STORE,
+    worker_decode_seconds,
+)
 from simshuffle.job.plan.tier_gain import tier_gain, tier_sentence, tier_warnings
 from simshuffle.job.plan.wiring import routing_of
 from simshuffle.job.scenario.scenario import Scenario
@@ -89,13 +99,15 @@ def verdict(scenario: Scenario, run: str) -> Row:
     backward pass; ``allreduce_alone_s`` of all of them; and ``exchange_s``, which is
     the sum of the seconds in ``exchange`` (None if no sample is exchanged).
 
-    Seconds of the epoch: ``resources_s`` by resource, ``importance_s``, and
+    Seconds of the epoch: ``resources_s`` by resource, ``decode_by_workers_s`` in which
+    the loader workers of a rank decode, at most on all cores, ``importance_s``, and
     ``epoch_s``, a lower bound; ``bottleneck`` is the name of what takes longest.
 
     Needs: ``storage_nbytes`` is the most that a host keeps on ``storage_on`` of
     ``capacity_nbytes``; ``staging_s`` is least seconds before the first epoch, 0
     without. ``offers`` are strategies to compare this one with; ``holds`` is the kind
-    of its own, None if hosts hold no samples.
+    of its own, None if hosts hold no samples. ``staging_files_s`` is least seconds
+    of staging whose files are opened one by one.
 
     ``simulation_s`` is expected seconds of simulating all epochs on one core, with
     ``simulation_nbytes`` of memory. It is right within the factor
@@ -133,6 +145,7 @@ def verdict(scenario: Scenario, run: str) -> Row:
             else {"checkpoint": checkpoint_facts(scenario)}
         ),
         "resources_s": dict(bound.resources),
+        "decode_by_workers_s": worker_decode_seconds(scenario, bound.resources[DECODE]),
         "epoch_s": bound.epoch,
         "bottleneck": bound.bottleneck,
         "routing": routing_of(cluster).describe(),
@@ -149,6 +162,7 @@ def verdict(scenario: Scenario, run: str) -> Row:
         "holds": exchange.kind if scenario.storage_per_host else None,
         "offers": _offers(scenario),
         "staging_s": staging_seconds(scenario),
+        "staging_files_s": staging_seconds_of_files(scenario),
         "simulation_s": START + work.seconds * calibration.factor,
         "simulation_within": calibration.within,
         "simulation_timed": calibration.count,
@@ -227,6 +241,7 @@ def tables(rows: Sequence[Row]) -> list[str | Table]:
         parts.append(_exchange_table(exchanging))
     parts += _sentences(rows, "Checkpoints: ", _checkpoints)
     parts.append(_needs_table(rows))
+    parts += _sentences(rows, "", describe_slower_input)
     kinds_held = {row["holds"] for row in rows}
 
     def describe_alternatives(row: Row, fits: bool) -> list[str]:

@@ -110,6 +110,32 @@ def test_check_says_what_compute_is_made_of(capsys):
     assert "jitter" not in line
 
 
+def test_staging_from_an_archive_says_what_single_files_take():
+    """800 files at 100 opens a second take 8 s; the archive is limited by bytes alone."""
+    row = verdict(small(cluster__parallel_file_system__open_rate="100 /s"), "local")
+    assert row["staging_s"] < 1 and row["staging_files_s"] == pytest.approx(8.0)
+    said = terminal_text(tables([row]))
+    assert "files opened one by one take 8 s (workload.staging.format: files)" in said
+    staging = {"format": "files"}
+    row = verdict(small(workload__staging=staging), "local")
+    assert row["staging_files_s"] == row["staging_s"] > 0
+    assert "archive" not in terminal_text(tables([row]))
+
+
+def test_decoding_by_few_workers_is_named_beside_that_on_all_cores():
+    """100 samples of 1 ms are decoded by 2 workers in 50 ms, or in half by 2 threads each."""
+    for threads, seconds in ((1, 0.05), (2, 0.025)):
+        loader = {"workers": 2, "prefetch": 4, "threads": threads}
+        row = verdict(small(workload__loader=loader), "local")
+        assert row["decode_by_workers_s"] == pytest.approx(seconds)
+        assert row["decode_by_workers_s"] > row["resources_s"]["decode"]
+        row["epoch_s"] = 9.9 * seconds
+        said = f"loader workers take {1e3 * seconds:.3g} ms to decode"
+        assert said in terminal_text(tables([row]))
+        row["epoch_s"] = 10.1 * seconds
+        assert said not in terminal_text(tables([row]))
+
+
 def test_the_tables_can_be_had_for_a_paper(capsys):
     printed = checked(capsys, "quickstart", "--to", "latex")
     assert printed.count("\\toprule") == printed.count("\\end{tabular}") == 3

@@ -80,6 +80,14 @@ def staging_seconds(scenario: Scenario) -> float:
     )
 
 
+def staging_seconds_of_files(scenario: Scenario) -> float:
+    """Return `staging_seconds` with ``staging.format`` 'files'."""
+    workload = scenario.workload
+    staging = workload.staging.model_copy(update={"format": "files"})
+    workload = workload.model_copy(update={"staging": staging})
+    return staging_seconds(scenario.model_copy(update={"workload": workload}))
+
+
 def reread_seconds(scenario: Scenario) -> float:
     """Least time (s) to copy what one host keeps again, as `staging_seconds` does for
     all, while no other host reads; 0 if nothing is staged.

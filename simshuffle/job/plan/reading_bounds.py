@@ -366,6 +366,16 @@ def reads_elsewhere(scenario: Scenario, epoch: int) -> tuple[float, float]:
     return cached, tier_share(scenario, epoch, cached)
 
 
+def worker_decode_seconds(scenario: Scenario, seconds_on_all_cores: float) -> float:
+    """Return the seconds in which the loader workers of a host decode what all its cores
+    decode in ``seconds_on_all_cores``, each thread on a core as far as there are cores.
+    """
+    cores = scenario.cluster.host.cores
+    ranks = scenario.cluster.ranks_per_host(scenario.world_size)
+    threads = ranks * scenario.workload.loader.reads_in_flight
+    return seconds_on_all_cores * cores / min(cores, threads)
+
+
 def worker_seconds(
     read: Floats | float, decode: Floats | float, copy: float, threads: int
 ) -> Floats:
