@@ -22,6 +22,7 @@ from simshuffle.extensions.doctor.narrow_causes import (
 from simshuffle.extensions.doctor.places import describe_main_place, is_transform
 from simshuffle.extensions.doctor.quiet import COMPUTING_PARTS
 from simshuffle.extensions.doctor.repeated_work import (
+    RepeatedWork,
     repeated_work,
     repeated_work_causes,
 )
@@ -70,10 +71,11 @@ def candidate_causes(loop: RecordedLoop) -> list[LoopWithoutCause]:
     """
     candidates = [*_step_causes(loop), *evaluation_causes(loop)]
     if loop.fetches_recorded:
+        work = repeated_work(loop)
         candidates += [
-            *_fetch_causes(loop),
+            *_fetch_causes(loop, work),
             *_reading_causes(loop),
-            *repeated_work_causes(loop),
+            *repeated_work_causes(loop, work),
             *start_causes(loop),
             *slow_worker_causes(loop),
             *slow_sample_causes(loop),
@@ -144,7 +146,9 @@ def is_waiting_code(loop: RecordedLoop) -> bool:
     return bool(cpu_s.sum() < WAITING * code_s.sum())
 
 
-def _fetch_causes(loop: RecordedLoop) -> Iterator[LoopWithoutCause]:
+def _fetch_causes(
+    loop: RecordedLoop, work: RepeatedWork | None
+) -> Iterator[LoopWithoutCause]:
     """Yield the loop without each recorded part of its fetches, and without sending
     batches if it has workers.
 
@@ -158,7 +162,6 @@ def _fetch_causes(loop: RecordedLoop) -> Iterator[LoopWithoutCause]:
     """
     times = loop.times
     small_file_s = small_file_seconds(loop)
-    work = repeated_work(loop)
     sentences = dict(_PART_SENTENCES)
     if small_file_s is not None:
         sentences["opens"] = ("open", _SMALL_FILES)
@@ -186,10 +189,8 @@ def _fetch_causes(loop: RecordedLoop) -> Iterator[LoopWithoutCause]:
             files=f"{count / samples:.3g}",
         )
         sentence += describe_main_place(loop, operation)
-        is_computing = operation in COMPUTING_PARTS and name != UNTOLD
-        is_computing = is_computing or (
-            operation == "open" and small_file_s is not None
-        )
+        parses_files = operation == "open" and small_file_s is not None
+        is_computing = parses_files or (operation in COMPUTING_PARTS and name != UNTOLD)
         without = (
             reduce_computing(loop, part_s) if is_computing else shorten(times, part_s)
         )

@@ -271,14 +271,13 @@ def diagnose(record: Record) -> Diagnosis:
     largest = _largest_left(candidates, saved_s, float(disturbed_s.sum()))
     # one or two steps do not say how certain a cause is
     if len(batch_s) >= MIN_BATCHES - begin:
-        saved_after = partial(_saved_after, loop, candidates, factor)
         causes = rank_causes(
             candidates,
-            saved_s,
-            saved_after,
-            loop,
-            float(disturbed_s.sum()),
-            min_share,
+            saved_s=saved_s,
+            saved_after=partial(_saved_after, loop, candidates, factor),
+            loop=loop,
+            loop_s=float(disturbed_s.sum()),
+            min_share=min_share,
         )
 
     # of several candidates of one name, as of slow workers, the one that costs most

@@ -101,6 +101,7 @@ def _resample_sums(gains: Floats, loop: RecordedLoop) -> Floats:
 
 def rank_causes(
     candidates: Sequence[LoopWithoutCause],
+    *,
     saved_s: Floats,
     saved_after: Callable[[int], Floats],
     loop: RecordedLoop,

@@ -136,9 +136,10 @@ def _first_use_share(loop: RecordedLoop, call: Mapping[str, Any]) -> float:
     return max(function_share - called_share, 0.0) if called_share < MOSTLY else 0.0
 
 
-def repeated_work_causes(loop: RecordedLoop) -> Iterator[LoopWithoutCause]:
-    """Yield the loop that does its repeated work once, if it repeats any."""
-    work = repeated_work(loop)
+def repeated_work_causes(
+    loop: RecordedLoop, work: RepeatedWork | None
+) -> Iterator[LoopWithoutCause]:
+    """Yield the loop that does its `repeated_work` once, if it repeats any."""
     if work is None:
         return
     share = work.saved_s.sum() / max(loop.times.load_s.sum(), 1e-300)

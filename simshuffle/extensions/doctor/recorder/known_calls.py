@@ -12,7 +12,7 @@ from typing import Any
 
 from .meter import OWN, Meter, clock
 from .patching import Patches
-from .places import COMPREHENSIONS, is_library, is_own
+from .places import is_of_script
 
 HANDLE, EXACT, PARSE = "handle", "exact", "parse"
 """Kinds of calls: one that gives a handle, whose first use costs time, too; one that
@@ -135,16 +135,7 @@ def _calling_line(frame: Any) -> tuple[str, str, int]:
     first one without.
     """
     first = frame
-    while frame is not None:
-        path = frame.f_code.co_filename
-        is_comprehension = frame.f_code.co_name in COMPREHENSIONS
-        if not (
-            is_comprehension
-            or is_own(path)
-            or is_library(path)
-            or path.startswith("<frozen")
-        ):
-            break
+    while frame is not None and not is_of_script(frame):
         frame = frame.f_back
     frame = frame or first
     code = frame.f_code

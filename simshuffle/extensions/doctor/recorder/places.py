@@ -21,7 +21,7 @@ _TRANSFORMS = tuple(
 )
 _NAME_OF_TRANSFORM = r"\w*(?:transform(?!er)|augment)\w*"
 _CALL_OF_TRANSFORM = re.compile(_NAME_OF_TRANSFORM + r"\s*\(", re.IGNORECASE)
-COMPREHENSIONS = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")
+_COMPREHENSIONS = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")
 """Functions that Python makes of a part of a line; from 3.12 on only the last one."""
 MAX_PLACES = 1000
 """Places of a process that are told apart at most."""
@@ -84,9 +84,12 @@ def locate(frame: Any) -> Optional[tuple[str, str, int, str, bool]]:  # noqa: UP
     return path, _name_of(place.f_code), place.f_lineno, library_call, has_transform
 
 
-def is_own(path: str) -> bool:
-    """Return whether a file is of the recorder."""
-    return path.startswith(_OWN)
+def is_of_script(frame: Any) -> bool:
+    """Return whether a frame is neither of the recorder, nor of the standard library,
+    nor installed, nor a comprehension.
+    """
+    code = frame.f_code
+    return _describe_line(code.co_filename, code.co_name, frame.f_lineno)[0] == _USER
 
 
 @functools.lru_cache(MAX_PLACES)
@@ -114,7 +117,7 @@ def _describe_line(path: str, function: str, line: int) -> tuple[int, bool]:
     """
     if path.startswith(_OWN):
         return (_FETCH if function == FETCH_FUNCTION else _SKIPPED), False
-    if path.startswith("<frozen") or _LOADING in path or function in COMPREHENSIONS:
+    if path.startswith("<frozen") or _LOADING in path or function in _COMPREHENSIONS:
         return _SKIPPED, False
     is_transform = re.match(_NAME_OF_TRANSFORM, function, re.IGNORECASE) is not None
     is_transform = is_transform or any(part in path for part in _TRANSFORMS)
