@@ -160,11 +160,14 @@ def test_requests_bytes_and_dollars_of_an_epoch():
     assert row["nbytes_pfs"] == row["nbytes_ssd"] == row["nbytes_memory"] == 0
 
 
-def test_what_a_page_cache_keeps_is_not_asked_again():
+def test_a_page_cache_keeps_no_objects():
+    """A client of the store opens no file: every epoch asks for all 800 samples again."""
     values = {"workload__exchange": "local_shuffle:source=object_store", "epochs": 2}
-    table = simulate(scenario({}, **values, cluster__memory__page_cache="1 GB")).sources
-    assert table["read_requests_object_store"].tolist() == [800, 0]
-    assert table["nbytes_memory"].tolist() == [0, pytest.approx(80e6)]
+    made = scenario({"bandwidth": "4 MB/s"}, **values, cluster__memory__page_cache="1 GB")
+    table = simulate(made).sources
+    assert table["read_requests_object_store"].tolist() == [800, 800]
+    assert table["nbytes_memory"].tolist() == [0, 0]
+    assert bounds(made).resources["store bandwidth"] == pytest.approx(20.0)
 
 
 def test_a_store_that_nobody_reads_changes_nothing():

@@ -236,7 +236,8 @@ def plan_epochs(
     held_samples = strategy.first_held(len(nbytes))
     work = workload.draw_work(scenario.rng("sample_size"))
     host_of = scenario.cluster.host_of(world_size)
-    room = scenario.cluster.memory.cache_nbytes
+    # objects of a store are no files: the page cache keeps none
+    room = scenario.cluster.memory.cache_nbytes * (workload.source != "object_store")
     caches = PageCaches(room, nbytes, host_of, redrawn=strategy.redraws)
     nodes: NodeCaches | None = None
     tier = scenario.used_tier
@@ -459,18 +460,17 @@ def _fill_last_batch(reads: Reads, size: int, iterations: int) -> Reads:
 
 
 def cached_share(scenario: Scenario, epoch: int) -> float:
-    """Expected share of an epoch's reads that are in memory, for estimates before a
-    run: its plans count sample by sample.
+    """Expected share of an epoch's reads that are in memory. Plans count it exactly.
 
-    The first epoch is cold, 0. Under global shuffle a host reads a new random 1/H of
-    the set in each; else its shards again. 1, the most there can be, for every epoch
-    where samples are staged in memory, or a loader fetches pieces.
+    0 in the first epoch and for an object store. Under global shuffle a host reads a new
+    random 1/H of the set in each; else its shards again. 1, the most there can be, where
+    samples are staged in memory, or a loader fetches pieces.
     """
     memory = scenario.cluster.memory
     workload = scenario.workload
     if workload.source == "memory" or workload.exchange.fetches:  # in these at best
         return 1.0
-    if epoch == 1:
+    if epoch == 1 or workload.source == "object_store":
         return 0.0
     if workload.exchange.redraws:
         return memory.redrawn_hits(
