@@ -21,6 +21,7 @@ from simshuffle.cli.new_questions import (
     ESTIMATE,
     MACHINE,
     NO_SSD,
+    NONE,
     PROBLEM_SOURCE,
     start_of,
 )
@@ -73,7 +74,15 @@ parallel_file_system:
 {pfs_opens?}
   open_rate: {pfs_opens}
   {pfs_source}
-"""
+{object_store}"""
+OBJECT_STORE = """\
+object_store:  # keys that are left out have the numbers of Amazon S3 within its region
+  # Of all hosts together. Measure: s5cmd cp 's3://bucket/*' /dev/shm on all hosts at once
+  bandwidth: {store}
+  prefixes: 1  # beginnings of the objects' names; each answers 5.5 k requests/s
+  # host_bandwidth: 12.5 GB/s  # of one host, where the store is reached over another network
+  # price_per_gigabyte: 0.09  # US dollars, where reads leave the region
+  {store_source}"""
 SSD = """\
 ssd:
   capacity: {ssd}  # of one host; df -h
@@ -191,18 +200,21 @@ def machine_text(
         **sources_of_machine(answers, origins),
     }
     storage = WITHOUT_SSD if answers["ssd"] == NO_SSD else SSD
-    return fill_template(text.replace("{storage}", storage), values)
+    store = "" if answers["store"] == NONE else OBJECT_STORE
+    text = text.replace("{storage}", storage).replace("{object_store}", store)
+    return fill_template(text, values)
 
 
 def sources_of_machine(
     answers: Mapping[str, str], origins: Mapping[str, str]
 ) -> dict[str, str]:
     """Return the YAML lines on the sources of a machine's numbers: host, parallel file
-    system, SSD and links.
+    system, SSD, object store and links.
 
     Returns:
-        Texts by their names in the templates: host_source, pfs_source, ssd_source and
-        link_source. Links inside a host are estimates if the accelerator is unknown.
+        Texts by their names in the templates: host_source, pfs_source, ssd_source,
+        store_source and link_source. Links inside a host are estimates if the
+        accelerator is unknown.
     """
     links = links_of_accelerator(answers["accelerator"])
     is_known = "as of an A100" not in links["pcie_why"]
@@ -223,6 +235,7 @@ def sources_of_machine(
         "host_source": source_lines(host, 4),
         "pfs_source": source_lines(servers, 4),
         "ssd_source": source_lines(device, 4),
+        "store_source": source_lines({"bandwidth": origins["store"]}, 4),
         "link_source": source_lines({"link_bandwidth": origins["hca_bandwidth"]}, 4),
     }
 

@@ -33,6 +33,7 @@ CHOICES = {
 """The words of the kinds of which an answer is one."""
 STRATEGY_OF_WAY = {
     "global-pfs": "global_shuffle",
+    "global-object_store": "global_shuffle:source=object_store",
     "global-ssd": "global_shuffle:source=ssd",
     "local": "local_shuffle",
     "local-pfs": "local_shuffle:source=pfs",
@@ -49,7 +50,9 @@ SOURCES_GROUP = "Sources"
 ALL_RANKS = "all"
 FITTING = "fitting"
 OFFERED_WAYS = ("global-pfs", "global-ssd", "local", "partial-0.1")
-"""The ways of `FITTING`, as far as hosts have room for what they hold."""
+"""The ways of `FITTING`, as far as hosts have room for what they hold. The first one is
+global-object_store where the data lies in an object store.
+"""
 PROBLEM_SOURCE = "new scenario"
 """What problems with answers are found in."""
 
@@ -57,6 +60,7 @@ PROBLEM_SOURCE = "new scenario"
 QUANTITY_OR_WORD: dict[Any, tuple[Any, str]] = {
     "ssd": (Dimension.NBYTES, NO_SSD),
     "decode": (Dimension.SECONDS, BY_FORMAT),
+    "store": (Dimension.BANDWIDTH, NONE),
 }
 """The dimension of an answer that is a quantity or a word, and that word, by the kind."""
 
@@ -275,6 +279,11 @@ QUESTIONS = (
              Dimension.FREQUENCY, "43 k/s", "ABCI, from its training logs",
              "mdtest -n 1000 -i 5 -F -w 110000 -e 110000 -d /pfs/folder", starts=_HOSTS,
              source_kind=MEASURED),
+    Question("store", "Machine", "cluster.object_store.bandwidth",
+             f"Bandwidth of the object store that holds the data, such as S3, or {NONE}", "store",
+             NONE, "the data lies on the parallel file system",
+             "s5cmd cp 's3://bucket/*' /dev/shm on all hosts at once", starts=_HOSTS,
+             source_kind=MEASURED),
     Question("ssd", "Machine", f"{_SSD}.capacity", f"SSD of a host, or {NO_SSD}", "ssd", "1.6 TB",
              "ABCI, Intel DC P4600", "df -h", starts=_HOSTS),
     Question("ssd_read", "Machine", f"{_SSD}.read_bandwidth", "Read bandwidth of the SSD", _RATE,
@@ -290,6 +299,9 @@ QUESTIONS = (
     Question("sample_size", "Data set", "workload.dataset.sample_size.mean",
              "Mean size of a sample as it is stored", _DATA, "110 kB", "ImageNet-1K",
              "simshuffle machine probe FOLDER", needed=True),
+    Question("samples_per_shard", "Data set", "workload.dataset.samples_per_file",
+             "Samples of a shard that is read in order (WebDataset, MDS, TFRecord), or 1", "count",
+             "1", "each sample is a file of its own", "tar tf SHARD, over the files of a sample"),
     Question("format", "Data set", "workload.dataset.format", "Stored as jpeg or raw (arrays)",
              "format", "jpeg", "photographs; decides what decoding costs",
              "simshuffle machine probe FOLDER"),

@@ -22,6 +22,7 @@ from simshuffle.cli.new_questions import (
     BY_FORMAT,
     FITTING,
     NO_SSD,
+    NONE,
     OFFERED_WAYS,
     PROBLEM_SOURCE,
     QUESTIONS,
@@ -59,6 +60,8 @@ workload:
     num_samples: {samples}
 {sample_size?}
     sample_size: {{mean: {sample_size}}}
+{samples_per_shard?}
+    samples_per_file: {samples_per_shard}{one_request}
     # jpeg or raw: how sizes vary, and what decoding costs, unless you say it (std, decode, encode).
     # Measure: simshuffle machine probe FOLDER
     format: {format}
@@ -94,7 +97,12 @@ workload:
     protocols: nccl_2.7  # LL and LL128 where they are faster, by the same table
 {overlap?}
     {added}"""
-STAGING_LINE = "\n  staging: {target: memory}  # the hosts have no SSD"
+SHARDS_LINE = """
+    samples_per_request: {samples_per_shard}  # of a shard read from end to end; 1 at random"""
+LOADER_LINES = """\
+    # Shards that hosts keep as a library's loader does (docs/loaders.md):
+    # - loader_shuffle:order=mosaicml_streaming,samples_per_shard={number},source={tier}
+"""
 
 
 TEXTS_OF_TIMING = {
@@ -139,6 +147,8 @@ def draft_texts(
             OFFERED_WAYS if only_fitting else split_answer(answers["ways"])
         )
     ]
+    if only_fitting and answers["store"] != NONE:
+        strategies[0] = STRATEGY_OF_WAY["global-object_store"]
     ranks = requested_ranks(answers)
     origins = sources_of_inputs(user_answers)
     derived = {**derived_values(name, answers), **loading_values(answers, origins)}
@@ -161,7 +171,9 @@ def draft_texts(
         }
         strategies = [strategy for strategy in strategies if strategy not in too_large]
     unfit_sentences = tuple(f"Left out: {strategy}." for strategy in too_large.values())
-    texts[f"{name}.yaml"] = text + sweep_lines(ranks, strategies, unfit_sentences)
+    sweep = sweep_lines(ranks, strategies, unfit_sentences)
+    loaders = derived["loaders"] if strategies[1:] else ""
+    texts[f"{name}.yaml"] = text + sweep + loaders
     check_texts(texts, option_of_key, PROBLEM_SOURCE)
     return texts, unfit_sentences
 
@@ -221,6 +233,8 @@ def derived_values(name: str, answers: Mapping[str, str]) -> dict[str, str]:
     )
     ranks = requested_ranks(answers)
     timed_on, _ = TEXTS_OF_TIMING[answers["timed"]]
+    in_shards = answers["samples_per_shard"] != "1"
+    tier = "pfs" if answers["store"] == NONE else "object_store"
     return {
         "name": name,
         "label": yaml_scalar(name),
@@ -231,10 +245,30 @@ def derived_values(name: str, answers: Mapping[str, str]) -> dict[str, str]:
         "thirds": str(3 * int(answers["batch_size"])),
         **links_of_accelerator(answers["accelerator"], answers.get("nvlink", "")),
         "inter": readable(_ALLREDUCE_SHARE * adapters, Dimension.BANDWIDTH),
-        "staging": STAGING_LINE if answers["ssd"] == NO_SSD else "",
+        "staging": staging_line(answers),
+        "one_request": SHARDS_LINE.format_map(answers) if in_shards else "",
+        "loaders": LOADER_LINES.format(number=answers["samples_per_shard"], tier=tier)
+        if in_shards
+        else "",
         "timed_on": timed_on,
         "added": overlap_lines(answers["overlap"], answers["timed"]),
     }
+
+
+def staging_line(answers: Mapping[str, str]) -> str:
+    """Return the lines of the scenario on staging, after a line feed; '' for the
+    defaults: from the parallel file system to the SSD.
+
+    A host stages from an object store over 10 connections, as the AWS CLI
+    (max_concurrent_requests).
+    """
+    source = "source: object_store, copies: 10" * (answers["store"] != NONE)
+    target = "target: memory" * (answers["ssd"] == NO_SSD)
+    keys = ", ".join(filter(None, [source, target]))
+    connections = "\n  # copies: connections of a host, as many as of the AWS CLI"
+    reason = "  # the hosts have no SSD"
+    line = f"\n  staging: {{{keys}}}" if keys else ""
+    return f"{connections * bool(source)}{line}{reason * bool(target)}"
 
 
 def loading_values(

@@ -128,8 +128,8 @@ def naming_problem(
 
 
 def _is_given(name: str, user_answers: Mapping[str, str]) -> bool:
-    """Return whether the user gave a number; the answer `BY_FORMAT` is none."""
-    return user_answers.get(name, BY_FORMAT) != BY_FORMAT
+    """Return whether the user gave a number: neither `BY_FORMAT` nor `NONE`."""
+    return user_answers.get(name, NONE) not in {BY_FORMAT, NONE}
 
 
 def source_lines(sources_by_key: Mapping[str, str], indent: int) -> str:

@@ -134,7 +134,8 @@ def test_every_default_is_an_answer_with_a_source_to_a_key_that_exists(question)
     assert question.problem(question.default) is None
     assert question.default_source
     shape = question.starts[0] if question.starts else "fat_tree"
-    texts = drafts("mine", {**NEEDED, "topology": shape, **SHAPES[shape]})
+    given = {"store": "20 GB/s"} if question.name == "store" else {}  # 'none' writes no key
+    texts = drafts("mine", {**NEEDED, "topology": shape, **SHAPES[shape], **given})
     plain = yaml.safe_load(texts["mine.yaml"])
     plain["cluster"] = yaml.safe_load(texts["mine-cluster.yaml"])
     for step in question.key.split(".", 1 if question.key.startswith("sweep") else -1):
@@ -166,7 +167,8 @@ def test_defaults_are_those_of_the_shipped_files():
 
 
 def test_the_files_are_narrow_and_name_no_placeholder():
-    for given in (NEEDED, {**NEEDED, "ssd": "none"}):
+    shards = {"store": "20 GB/s", "samples_per_shard": "1000"}
+    for given in (NEEDED, {**NEEDED, "ssd": "none"}, {**NEEDED, "ssd": "none", **shards}):
         for text in drafts("mine", given).values():
             assert max(map(len, text.splitlines())) <= 101
             assert "?}" not in text

@@ -15,12 +15,13 @@ KEYS = {
     "decode": "workload.dataset.decode",
     "pfs_bandwidth": "cluster.parallel_file_system.read_bandwidth",
     "pfs_opens": "cluster.parallel_file_system.open_rate",
+    "store": "cluster.object_store.bandwidth",
     "ssd_read": "cluster.ssd.read_bandwidth",
     "ssd_write": "cluster.ssd.write_bandwidth",
     "hca_bandwidth": "cluster.topology.link_bandwidth",
 }
 ALL = {**NEEDED, **{name: QUESTION_OF_INPUT[name.replace("_", "-")].default for name in KEYS}}
-ALL["decode"] = "3 ms"
+ALL |= {"decode": "3 ms", "store": "20 GB/s"}
 
 
 def kinds(folder, given):
