@@ -234,21 +234,25 @@ def describe_measured(stored: Plain) -> list[str]:
     facts = moved[run]
     yours = "your run" if len(measured) == 1 else f"your {len(measured)} runs"
     return [
-        f"{yours} took {_errors_text(measured)}, and"
-        f" {'it moves' if len(measured) == 1 else 'they move'} {run} from"
-        f" {_seconds(facts['seconds'])} to {_seconds(facts['centre'])}"
+        f"{yours} took {_errors_text(measured)}, so {run} is {_seconds(facts['centre'])}, not"
+        f" {_seconds(facts['seconds'])}"
     ]
 
 
 def describe_misfits(stored: Plain) -> list[str]:
-    """Return a clause, without '.', on each measured run that does not fit."""
+    """Return a clause on the measured run that fits worst, without '.'; [] if all fit."""
+    misfit_rows = [row for row in stored.get("measured", []) if not row["is_expected"]]
+    if not misfit_rows:
+        return []
+    ratios = [row["measured_s"] / row["predicted_s"] for row in misfit_rows]
+    ratio = max(ratios, key=lambda ratio: abs(math.log(ratio)))
+    worst = misfit_rows[ratios.index(ratio)]
     max_ranks = max(facts["ranks"] for facts in stored["runs"].values())
-    trust = f" before you trust {max_ranks:,} ranks"
+    trust = f" before you trust {max_ranks:,} ranks" * ("look at" in worst["misfit"])
+    count = f", the worst of {len(ratios)}" * (len(ratios) > 1)
     return [
-        f"why your run {row['run']} takes {row['measured_s'] / row['predicted_s']:.2g} times as"
-        f" long as predicted: {row['misfit']}{trust * ('look at' in row['misfit'])}"
-        for row in stored.get("measured", [])
-        if not row["is_expected"]
+        f"why your run {worst['run']} takes {ratio:.2g} times as long as predicted{count}:"
+        f" {worst['misfit']}{trust}"
     ]
 
 

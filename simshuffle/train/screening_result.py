@@ -12,6 +12,7 @@ from pathlib import Path
 import pandas as pd
 
 from simshuffle.spec.whole_file import whole_file
+from simshuffle.study.verdict import Verdict, join_sentences
 from simshuffle.workload.exchange import GlobalShuffle
 
 SHIFTED = 0.1
@@ -78,8 +79,8 @@ class Screening:
             )
 
     def verdict(self, tolerance: float = 0.5) -> str:
-        """Say whether a full study is needed to lose at most ``tolerance`` points, and
-        why.
+        """Return the lines of the verdict: how many settings need a full study to lose
+        at most ``tolerance`` points, and on what that rests.
 
         It is for settings whose loss, or the upper end of its interval, is more; of one
         seed the loss alone counts. The setting of the most loss is named, and the one
@@ -95,7 +96,10 @@ class Screening:
             f" {worst['loss_points']:.2f}"
         )
         above = int((compared[["loss_points", "high"]].max(axis=1) > tolerance).sum())
-        limits = "The screening leaves out losses through weights that are trained with a strategy."
+        rests_on = [
+            f"{self.seeds} draws of shards" if self.seeds > 1 else "one draw of shards",
+            "losses through weights that are trained with a strategy are left out",
+        ]
         global_shuffle = self.settings[is_global].set_index("world_size")
         global_divergence = compared["world_size"].map(
             global_shuffle["label_divergence"]
@@ -103,17 +107,21 @@ class Screening:
         extra_divergence = compared["label_divergence"] - global_divergence
         if extra_divergence.max() > SHIFTED:
             row = compared.assign(extra=extra_divergence).sort_values("extra").iloc[-1]
-            limits += (
-                f" Under {row['strategy']} on {row['world_size']} ranks, labels of shards differ"
-                " from"
-                f" the set's (divergence {row['label_divergence']:.2f} of 1): trainings on such"
-                " shards lost up to fifty times what a screening said."
+            rests_on.append(
+                f"under {row['strategy']} on {row['world_size']} ranks, labels of shards differ"
+                f" from the set's (divergence {row['label_divergence']:.2f} of 1): trainings on"
+                " such shards lost up to fifty times what a screening said"
             )
-        if not above:
-            answer = f"No setting loses more than {tolerance:g} points through its statistics"
-            return f"{answer} (most: {worst_text}). {limits}"
-        return (
-            f"{above} of {len(compared)} settings may lose more than {tolerance:g} points through"
-            f" their statistics (most: {worst_text}). Train these settings in a study before you"
-            f" rely on them. {limits}"
+        limit_text = f"more than {tolerance:g} points through"
+        answer = f"No setting loses {limit_text} its statistics (most: {worst_text})."
+        if above:
+            answer = (
+                f"{above} of {len(compared)} settings may lose {limit_text} their statistics (most:"
+                f" {worst_text})."
+            )
+        verdict = Verdict(
+            [answer],
+            rests_on=join_sentences(rests_on),
+            measure_next="these settings, by trainings (train_study)." if above else "",
         )
+        return "\n".join(verdict.lines())

@@ -5,12 +5,17 @@ tests/golden/verdicts.txt anew, from tables made by hand and from tiny studies.
 import math
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pandas as pd
 import yaml
 
+from simshuffle.extensions.doctor.blame.replay import blame
+from simshuffle.extensions.doctor.blame.runs import UNKNOWN, BlamedEpoch, BlamedRuns
+from simshuffle.extensions.doctor.blame.trace import read_trace
+from simshuffle.extensions.doctor.blame.waited_for import WaitedForRow
 from simshuffle.extensions.planning.text import verdict as judge_plan
 from simshuffle.report import side_by_side
 from simshuffle.studies.congestion.answer import verdict as judge_congestion
@@ -31,6 +36,7 @@ from tests.units import test_side_by_side as jobs
 
 FILE = Path(__file__).with_name("verdicts.txt")
 RANKINGS = yaml.safe_load((Path(__file__).parents[1] / "data" / "verdicts.yaml").read_text("utf-8"))
+TRACE = Path(__file__).parents[1] / "data" / "blame" / "slow-rank.csv"
 RENEW = "python -m tests.golden.make_verdicts"
 STEADY = "Not steady yet: local @64 still fills its page cache; an epoch takes about 2 % less from"
 STEADY += " epoch 3 on, and the ranking changes: set epochs: 3."
@@ -59,6 +65,7 @@ def judge_runs():
     rows = [
         measured.row_of("local @16", 1.08),
         measured.row_of("local @32", 2.3, is_expected=False, misfit=look),
+        measured.row_of("global-pfs @32", 2.1, is_expected=False, misfit=look),
     ]
     known.meta["not_steady"] = STEADY
     known.meta["hidden"] = {"64": {"fraction": 0.34, "schedule": "streamlined"}}
@@ -68,7 +75,7 @@ def judge_runs():
         "odds": [{"first": "local @64", "second": "global-pfs @64", "share": 0.71}],
         "measured": rows,
     }
-    yield "with intervals, two measured runs, and caches that still fill", judge_run(known)
+    yield "with intervals, three measured runs, and caches that still fill", judge_run(known)
     lossy = runs.result(runs.epochs(runs.PFS, runs.LOCAL), runs.PARTS, runs.LINKS)
     loss = {"losses": [jobs.LOSS], "completeness": jobs.completeness(1.0, 0.75)}
     lossy.meta["runs"]["local @64"] |= loss
@@ -122,6 +129,17 @@ def judge_plans():
         yield title, judge_plan(SimpleNamespace(tables=tables, meta=meta))
 
 
+def judge_blame():
+    """(title, verdict) of blamed runs and of a trace: a slow cable, unknown ranks, a rank."""
+    row = WaitedForRow("leaf.0>spine.0", "link", "allreduce", "0.25 of its peers' rate", 2.0, 0.2)
+    cable = BlamedEpoch("local @64", 2, 10.0, [row], {})
+    healthy = BlamedEpoch("global-pfs @64", 2, 10.0, [], {})
+    yield "a slow cable in one of two runs", BlamedRuns("r", [cable, healthy], "").verdict()
+    unknown = replace(healthy, ranks_known=False)
+    yield "no timeline", BlamedRuns("r", [unknown], UNKNOWN["none"]).verdict()
+    yield "a slow rank in a trace", blame(read_trace(TRACE), TRACE.name).verdict()
+
+
 def judge_memory():
     """The verdict on strategies none of which fits into the memory of a GPU."""
     gib = oracle.GIB
@@ -151,6 +169,8 @@ def judge_by_hand():
     for title, times in judge_patterns():
         tables = {"times": times, "sets": times, "comparisons": comparisons(times)}
         yield f"congestion: {title}", judge_congestion(tables)
+    for title, verdict in judge_blame():
+        yield f"study blame: {title}", verdict
     yield "study oracle: no strategy fits", judge_memory()
 
 

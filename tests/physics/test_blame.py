@@ -51,7 +51,7 @@ def test_what_goes_with_one_rank_stage_or_kind():
     assert kinds["grads-reduce-scatter"] == pytest.approx(0, abs=1e-9)
     assert kinds["forward send and receive"] == pytest.approx(0, abs=1e-9)
     assert found.rows("rank")[0].name == "3"
-    assert "if only rank 3 were not slow, 2.25 s less" in found.verdict()
+    assert "if only rank 3 were not slow, 2.25 s less" in found.verdict().why
 
 
 def test_equal_ranks_are_not_slow():
@@ -62,7 +62,7 @@ def test_equal_ranks_are_not_slow():
     found = blame(trace_of({name: fast[name].to_numpy() for name in fast}, "fast"), "fast")
     # forward 1 and 1, backward 2 and 2: 6.2 s and the reduce-scatter
     assert found.step_s == found.ideal_s == pytest.approx(6.7)
-    assert found.verdict().startswith("Nobody is slow")
+    assert found.verdict().answer[0].startswith("Nobody is slow")
 
 
 def test_two_ranks_wait_for_each_other_in_a_collective_and_not_in_a_tensor_group():
@@ -190,14 +190,15 @@ def test_whatever_frameworks_call_it_the_slow_rank_is_named(compute, collective)
     assert found.step_s == pytest.approx(2.2)
     assert found.ideal_s == pytest.approx(1.4125)
     assert found.rows("rank")[0].name == "5"
-    assert "if only rank 5 were not slow, 0.787 s less" in found.verdict()
+    assert "if only rank 5 were not slow, 0.787 s less" in found.verdict().why
 
 
 def test_rounding_of_times_since_1970_is_no_difference():
     """At 1.79e9 s float64 has steps of 2.4e-7 s: equal ranks differ by that, and are equal."""
     columns = data_parallel("forward", "allreduce", slow=1.0, since=1.79e9)
     found = blame(trace_of(columns, "trace"), "trace")
-    assert found.verdict() == "Nobody is slow: a step would take 0 s less if all were alike."
+    (answer,) = found.verdict().answer
+    assert answer == "Nobody is slow: a step would take 0 s less if all were alike."
     assert {row.saved_s for row in found.saved} == {0.0}
 
 

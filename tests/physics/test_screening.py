@@ -141,9 +141,13 @@ def test_the_verdict_names_the_worst():
     assert found.verdict(0.5).startswith("2 of 2 settings")
     assert "local_shuffle on 24 ranks, 0.90" in found.verdict(0.5)
     assert "labels" not in found.verdict(0.5)
+    assert "Measure next" not in found.verdict(1.3)
+    _, basis, following = found.verdict(0.5).splitlines()
+    assert basis.startswith("Rests on: 3 draws of shards; ")
+    assert following.startswith("Measure next: these settings")
     table.loc[2, "label_divergence"] = 0.31
     assert (
-        "Under other on 24 ranks, labels of shards differ from the set's (divergence 0.31"
+        "under other on 24 ranks, labels of shards differ from the set's (divergence 0.31"
         in found.verdict()
     )
 

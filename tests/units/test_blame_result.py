@@ -10,7 +10,7 @@ import pytest
 
 from simshuffle.cli import main
 from simshuffle.extensions.doctor.blame import runs
-from simshuffle.extensions.doctor.blame.runs import BlamedEpoch, BlamedRuns, blame_runs
+from simshuffle.extensions.doctor.blame.runs import UNKNOWN, BlamedEpoch, BlamedRuns, blame_runs
 from simshuffle.extensions.doctor.blame.waited_for import WaitedForRow, _rank_work
 from simshuffle.report.console import terminal_text
 from simshuffle.studies.simulation import study as simulation
@@ -101,16 +101,20 @@ def test_a_slow_cable_is_named_with_about_what_mending_it_gains(ran, said):
     slow, (with_fault,) = ran(SLOW)
     text = said(slow)
     assert len(text.splitlines()) < 40
-    line = text.splitlines()[0]
+    *_, line, why, basis = text.strip().splitlines()
     assert line.startswith("To blame: link leaf.0>spine.0, ")
-    (run,) = json.loads(said(slow, "--json"))["runs"]
-    assert line.replace("\n", " ") in run["verdict"].replace("\n", " ")
+    assert why.startswith("Why: others wait in allreduce; ")
+    assert basis.startswith("Rests on: one epoch")
+    printed = json.loads(said(slow, "--json"))
+    assert printed["verdict"] == [line, why, basis]
+    (run,) = printed["runs"]
+    assert run["verdict"].startswith(line)
     row = run["rows"][0]
     assert (row["what"], row["kind"], row["cause"]) == ("leaf.0>spine.0", "link", "allreduce")
     assert row["share"] == pytest.approx(row["seconds"] / with_fault)
     whole, (healthy,) = ran(name="healthy")
     assert row["seconds"] == pytest.approx(with_fault - healthy, rel=0.15)
-    assert said(whole).startswith("Nobody is to blame: ")
+    assert "\nNobody is to blame: " in said(whole)
     for form in ("markdown", "latex"):
         exported = said(slow, "--to", form)
         assert f"{row['seconds']:.3g}" in exported
@@ -141,7 +145,8 @@ def test_opening_files_is_named_where_all_wait_for_it(ran, said):
 def test_without_all_ranks_links_are_named_and_the_rest_is_said(ran, said, kept):
     folder, _ = ran(SLOW, options=["--timeline", kept])
     assert first(said, folder)["what"] == "leaf.0>spine.0"
-    assert "Ranks and hosts cannot be told apart" in said(folder)
+    last = said(folder).strip().splitlines()[-1]
+    assert last.startswith("Measure next: ranks and hosts, of which ")
 
 
 def test_many_runs_fit_a_screen():
@@ -169,7 +174,7 @@ def test_one_run_and_one_epoch_can_be_named(ran, said, capsys):
 
 def test_seeds_and_names_below_results(ran, said, here):
     ran(SLOW, options=["--seeds", "2"], name="results/two")
-    assert said("two").startswith("To blame: link leaf.0>spine.0, ")
+    assert "\nTo blame: link leaf.0>spine.0, " in said("two")
 
 
 def test_other_results_are_refused(result_of, capsys):
@@ -180,6 +185,10 @@ def test_other_results_are_refused(result_of, capsys):
 def test_nobody_is_acquitted_of_whom_no_timeline_is_kept():
     """A slow host cannot be seen where the timeline has some ranks alone."""
     nothing = BlamedEpoch("local @8", 2, 10.0, [], {}, ranks_known=False)
-    assert "Nobody" not in nothing.verdict()
-    assert "or a host does: --timeline full keeps all ranks" in nothing.verdict()
-    assert dataclasses.replace(nothing, ranks_known=True).verdict().startswith("Nobody is to blame")
+    verdict = BlamedRuns("r", [nothing], UNKNOWN["ranks"]).verdict()
+    assert "Nobody" not in nothing.answer()
+    assert verdict.answer == [nothing.answer()]
+    assert "ranks and hosts" in verdict.measure_next and "--timeline full" in verdict.measure_next
+    known = dataclasses.replace(nothing, ranks_known=True)
+    assert known.answer().startswith("Nobody is to blame")
+    assert BlamedRuns("r", [known], "").verdict().measure_next == ""

@@ -234,8 +234,7 @@ def test_sentences_on_measured_runs():
     rows = [row_of("local @16", 1.08), row_of("local @64", 1.08)]
     (sentence,) = intervals.describe_measured(STORED | {"measured": rows})
     assert sentence == (
-        "your 2 runs took 8 % longer than predicted, and they move local @2048 from 2.94 s to"
-        " 3.15 s"
+        "your 2 runs took 8 % longer than predicted, so local @2048 is 3.15 s, not 2.94 s"
     )
     rows = [
         row_of("local @16", 0.97),
@@ -247,11 +246,17 @@ def test_sentences_on_measured_runs():
         "why your run local @64 takes 2.3 times as long as predicted: look at x before you trust"
         " 2,048 ranks"
     ]
+    worse = row_of("local @32", 0.3, is_expected=False, misfit="in several parts: y")
+    (worst,) = intervals.describe_misfits(STORED | {"measured": [*rows, worse]})
+    assert worst == (
+        "why your run local @32 takes 0.3 times as long as predicted, the worst of 2: in several"
+        " parts: y"
+    )
     rows[1] |= {"misfit": "its parts say where"}
     (misfit,) = intervals.describe_misfits(STORED | {"measured": rows})
     assert misfit.endswith("say where")
     (alone,) = intervals.describe_measured(STORED | {"measured": [row_of("local @16", 1.0)]})
-    assert "your run took as long as predicted, and it moves local @2048" in alone
+    assert "your run took as long as predicted, so local @2048" in alone
     assert not [*intervals.describe_measured(STORED)]
 
 
@@ -289,7 +294,7 @@ def test_a_run_predicts_measured_runs_and_repeats(tmp_path):
     (facts,) = stored["runs"].values()
     assert facts["low"] < facts["centre"] < facts["high"]
     shown = "\n".join(map(str, result.verdict()))
-    assert "your 2 runs took" in shown and "move local @8" in shown
+    assert "your 2 runs took" in shown and "so local @8" in shown
     assert set(result.epochs["run"]) == {"local @8"}  # measured runs are in no table
     chart = result.study.figures(result)["breakdown"]
     (middle,) = rows_of(chart, "point")["x"]

@@ -374,8 +374,8 @@ def test_of_two_swept_numbers_the_one_with_more_values_is_compared_across():
         )
     ]
     assert [line.partition(":")[0] for line in answer(*rows, inputs=[batch, RATES])] == [
-        "64 ranks, local_batch_size 32",
-        "64 ranks, local_batch_size 64",
+        "64 ranks, local batch size 32",
+        "64 ranks, local batch size 64",
     ]
 
 
@@ -387,7 +387,7 @@ def test_runs_without_the_swept_number_are_ranked_by_themselves():
     ]
     fixed = [("global-pfs @8", 8, 30.0, 0.0), ("partial @8", 8, 15.0, 0.0)]
     local = (
-        "8 ranks: local takes 20 s at open_rate 12k/s and 10 s at 25k/s an epoch; no other value is"
+        "8 ranks: local takes 20 s at open rate 12k/s and 10 s at 25k/s an epoch; no other value is"
         " within 1 % of the best."
     )
     assert answer(*swept, *fixed, inputs=[RATES]) == [
@@ -427,7 +427,7 @@ def test_a_swept_fraction_is_a_number():
     table["exchange_fraction"] = [0.1, 0.5, 1.0]
     fraction = SweptInput("exchange_fraction", {"0.1": 0.1, "0.5": 0.5, "1": 1.0})
     assert rank_runs(scales_of(warm_epochs(table, None), [fraction]), Causes({})) == [
-        "8 ranks: partial takes 10 s at exchange_fraction 0.1 and 12 s at 1 an epoch; up to 0.5,"
+        "8 ranks: partial takes 10 s at exchange fraction 0.1 and 12 s at 1 an epoch; up to 0.5,"
         " it is within 1 % of the shortest, 10 s."
     ]
 

@@ -52,6 +52,7 @@ from simshuffle.studies.loader.resume_tables import (
 )
 from simshuffle.study.schema import Column
 from simshuffle.study.study import versions
+from simshuffle.study.verdict import Verdict, join_sentences
 from simshuffle.workload.orders.order import Readers
 from simshuffle.workload.resuming.account import Account
 
@@ -307,9 +308,9 @@ class AuditReport:
         among = f", the worst of {len(outcomes)} points" if len(outcomes) > 1 else ""
         return f"(Step {worst.point.step} of epoch {worst.point.epoch}{among}.)"
 
-    def verdict(self) -> str:
-        """Return the sentence on what is lost and repeated, and on how many points it
-        rests.
+    def verdict(self) -> Verdict:
+        """Return at how many restarts something is lost or repeated, on what that
+        rests, and what was not tried.
         """
         request = self.audit.request
         points = len({outcome.point for outcome in self.audit.outcomes})
@@ -317,18 +318,34 @@ class AuditReport:
         library_versions = [
             f"{name} {version}" for name, version in self.audit.versions.items()
         ]
-        full_basis = ", ".join([basis, *library_versions])
         wrong = self.num_wrong
-        num_restarts = len(self.points)
-        faults = (
-            f"loses or repeats samples, or does not go on, at {wrong} of {num_restarts} restarts"
-            * bool(wrong)
+        answer = "loses and repeats no samples, and always goes on."
+        if wrong:
+            answer = "loses or repeats samples, or does not go on, at"
+            answer += f" {wrong} of {len(self.points)} restarts."
+        untried = ["a second crash of a run"] * (not wrong and not self._num_second)
+        if self._lacks_later_epochs:
+            untried.append(
+                f"an epoch after a broken one (--epochs {request.epochs + 1})"
+            )
+        return Verdict(
+            [f"{self.audit.name} {answer}"],
+            rests_on=join_sentences([", ".join([basis, *library_versions])]),
+            measure_next=join_sentences(untried),
         )
-        untried = "; a second crash of a run was not tried" * (
-            not wrong and not self._num_second
+
+    @property
+    def _has_failed(self) -> bool:
+        """Return whether a resumed loader failed; a loader that hangs has not."""
+        return any(
+            outcome.error not in {"", NO_BATCH} for outcome in self.audit.outcomes
         )
-        nothing = f"loses and repeats no samples, and always goes on{untried}"
-        return f"{self.audit.name} {faults or nothing} ({full_basis})."
+
+    @property
+    def _lacks_later_epochs(self) -> bool:
+        """Return whether no epoch after a broken epoch was run, though no loader failed."""
+        has_later = any(len(outcome.after_rows) > 1 for outcome in self.audit.outcomes)
+        return not has_later and not self._has_failed
 
     def notes(self) -> list[str]:
         """Return notes on how to read the numbers, and on errors; those that apply."""
@@ -339,37 +356,26 @@ class AuditReport:
             " uninterrupted epoch misses. Nobody can say whether it goes on as if uninterrupted."
         )
         errors = "An error may come from the script: -v shows each error in full, with its lines."
-        failed = any(
-            outcome.error not in {"", NO_BATCH} for outcome in self.audit.outcomes
-        )
-        single = (
-            "No epoch after a broken epoch was run: --epochs"
-            f" {self.audit.request.epochs + 1} runs one."
-        )
-        lacks_later_epochs = (
-            not any(len(outcome.after_rows) > 1 for outcome in self.audit.outcomes)
-            and not failed
-        )
         num_second = self._num_second
         restarts = len(self.audit.outcomes)
         twice = (
             f"{num_second} of {restarts} restarts lost and repeated nothing. These runs were killed"
             " once more, in the same epoch and in the next one."
         )
-        notes = [unlike] * (not self.audit.repeatable) + [single] * lacks_later_epochs
-        return notes + [twice] * bool(num_second) + [errors] * failed
+        notes = [unlike] * (not self.audit.repeatable) + [twice] * bool(num_second)
+        return notes + [errors] * self._has_failed
 
     def parts(self) -> Iterator[str | Table]:
-        """Yield what a terminal shows: verdict, notes, and the tables of the worst
-        restarts, of all restarts and of costs.
+        """Yield what a terminal shows: the tables of the worst restarts, of all
+        restarts and of costs, notes, and the verdict.
         """
-        yield self.verdict()
-        yield from self.notes()
         yield RESUMES.listing(self.resumes, "Worst restart", SHOWN_COLUMNS, 2)
         yield from (f"{row['change']}: {row['says']}" for row in _records(self.resumes))
         later = [name for name in LATER_COUNTS if self.points[name].fillna(0).any()]
         yield POINTS.listing(self.points, "Restarts", POINT_COLUMNS + later)
         yield COSTS.listing(self.costs, "States, and seconds", list(COSTS.columns))
+        yield from self.notes()
+        yield from self.verdict().lines()
 
     def tables(self) -> dict[str, pd.DataFrame]:
         """Return all tables by name: resumes, points and costs."""
@@ -378,7 +384,7 @@ class AuditReport:
     def as_json(self) -> dict[str, Any]:
         """Return the verdict and all tables as plain values, None for what is missing.
 
-        Keys beside the tables' names: verdict, repeatable, wrong (`num_wrong`) and
+        Keys beside the tables' names: verdict, verdict_parts, repeatable, wrong (`num_wrong`) and
         versions (of the loader's libraries). A table is a list of its rows.
         """
         records = {
@@ -391,9 +397,12 @@ class AuditReport:
             ]
             for name, table in self.tables().items()
         }
-        about = {"verdict": self.verdict(), "repeatable": self.audit.repeatable}
+        verdict = self.verdict()
+        text = "\n".join(verdict.lines())
+        about = {"verdict": text, "repeatable": self.audit.repeatable}
         return (
-            about
+            verdict.as_json()
+            | about
             | {"wrong": self.num_wrong, "versions": {**self.audit.versions}}
             | records
         )

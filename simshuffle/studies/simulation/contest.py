@@ -58,14 +58,14 @@ class SweptInput:
 class Scale:
     """Runs at one number of ranks, and one value of each swept number but ``across``."""
 
-    title: str  # such as '160 ranks', or '160 ranks, local_batch_size 32'
+    title: str  # such as '160 ranks', or '160 ranks, local batch size 32'
     # a row for each run, in the order of ``across``, then of the result: run, epoch, name (which
     # tells competitors of a scale apart, and is the same at all values of ``across``), epoch_s and
     # half (s for as many samples as the longest epoch has; half its interval, 0 for none),
     # samples_per_s, strategy, exchange_fraction, and with ``across`` x and x_text, its values: the
     # number, which every run has, and the text
     rows: pd.DataFrame
-    across: str = ""  # name of the swept number within the scale; '' for none
+    across: str = ""  # the swept number within the scale, in words; '' for none
     same_samples: bool = True  # true if all epochs have as many samples
 
     @property
@@ -275,7 +275,7 @@ def _build_scale(
     ranks = int(first_row["world_size"])
     texts = [key.removeprefix("value ") for key in keys]
     value_texts = [
-        f"{name} {first_row[f'text {name}']}"
+        f"{_speak_name(name)} {first_row[f'text {name}']}"
         for name in texts
         if first_row[f"text {name}"]
     ]
@@ -292,7 +292,13 @@ def _build_scale(
         x_text = group[f"text {across.name}"]
         group = group.assign(x=x, x_text=x_text).sort_values("x", kind="stable")
     group = group.reset_index(drop=True)
-    return Scale(title, group, across.name if across else "", samples.nunique() == 1)
+    across_name = _speak_name(across.name) if across else ""
+    return Scale(title, group, across_name, samples.nunique() == 1)
+
+
+def _speak_name(name: str) -> str:
+    """Return the name of a swept input in words: 'open rate' of 'open_rate'."""
+    return name.replace("_", " ")
 
 
 def _value_texts(rows: pd.DataFrame, swept: SweptInput) -> list[str]:

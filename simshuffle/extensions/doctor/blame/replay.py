@@ -27,6 +27,7 @@ from simshuffle.extensions.doctor.blame.nesting import untangle
 from simshuffle.extensions.doctor.blame.trace import JobTrace
 from simshuffle.report.console import new_table
 from simshuffle.spec.arrays import Floats
+from simshuffle.study.verdict import Verdict
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -74,31 +75,37 @@ class Blame:
         """
         return [row for row in self.saved if row.by == grouping]
 
-    def verdict(self) -> str:
-        """Return the sentence on how slow a step is, and who alone explains half of
-        that or more.
+    def verdict(self) -> Verdict:
+        """Return how slow a step is, who alone explains half of that or more, and on
+        what that rests.
 
         Of the worst rank, the worst stage and the worst kind it names the first that
         explains half; it says so if none does. Nobody is slow below a slow-down of
         `SLOW`.
         """
         lost_s = self.step_s - self.ideal_s
+        rests_on = (
+            f"{self.steps} steps of {self.ranks} ranks; a replayed step takes {self.step_s:.3g} s,"
+            f" a measured one {self.measured_s:.3g} s."
+        )
         if self.slow_down < SLOW:
-            return (
-                f"Nobody is slow: a step would take {max(lost_s, 0):.3g} s"
-                " less if all were alike."
-            )
+            gain = f"{max(lost_s, 0):.3g} s less if all were alike"
+            answer = f"Nobody is slow: a step would take {gain}."
+            return Verdict([answer], rests_on=rests_on)
         worst = [
             rows[0]
             for grouping in ("rank", "stage", "kind")
             if (rows := self.rows(grouping))
         ]
         main_suspects = [row for row in worst if row.saved_s >= lost_s / 2]
-        head = f"If nobody were slow, a step would take {lost_s:.3g} s less;"
-        if not main_suspects:
-            return f"{head} no rank, stage or kind alone explains half of that."
-        row = main_suspects[0]
-        return f"{head} if only {row.by} {row.name} were not slow, {row.saved_s:.3g} s less."
+        why = "no rank, stage or kind alone explains half of that."
+        if main_suspects:
+            row = main_suspects[0]
+            why = (
+                f"if only {row.by} {row.name} were not slow, {row.saved_s:.3g} s less."
+            )
+        answer = f"If nobody were slow, a step would take {lost_s:.3g} s less."
+        return Verdict([answer], why=why, rests_on=rests_on)
 
     def parts(self) -> list[str | Table]:
         """Return what a terminal shows: a table of the times, one of the `MAX_ROWS`
@@ -119,11 +126,15 @@ class Blame:
                 table.add_row(grouping, row.name, f"{row.saved_s:.4f}")
             if len(rows) > MAX_ROWS:
                 table.add_row("", f"and {len(rows) - MAX_ROWS} more", "")
-        return [times, table, *self.notes, self.verdict()]
+        return [times, table, *self.notes, *self.verdict().lines()]
 
     def as_json(self) -> dict[str, Any]:
-        """Return all fields by their names, and ``verdict``, as plain values, in s."""
-        return {**asdict(self), "verdict": self.verdict()}
+        """Return all fields by their names, ``verdict`` as a text, and
+        ``verdict_parts``, as plain values, in s.
+        """
+        verdict = self.verdict()
+        text = "\n".join(verdict.lines())
+        return {**asdict(self), **verdict.as_json(), "verdict": text}
 
 
 def _common_start(starts: Sequence[Floats], in_all_pipelines: bool) -> Floats:

@@ -25,6 +25,7 @@ from simshuffle.report.timeline import HIDDEN, Timeline
 from simshuffle.report.waiting import name_hosts
 from simshuffle.study.options import COMMAND_LINE
 from simshuffle.study.study import Result
+from simshuffle.study.verdict import Verdict
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -41,9 +42,8 @@ MAX_ROWS = 10
 """Rows of a run."""
 # by how much of the timeline the run kept, as meta.json has it
 UNKNOWN = {
-    "ranks": "Ranks and hosts cannot be told apart: the timeline has only some ranks"
-    " (--timeline full keeps all).",
-    "none": "Ranks and hosts cannot be told apart: no timeline is kept (--timeline full keeps it).",
+    "ranks": "ranks and hosts, of which the timeline has only some (--timeline full).",
+    "none": "ranks and hosts, of which no timeline is kept (--timeline full).",
 }
 
 
@@ -61,26 +61,35 @@ class BlamedEpoch:
         True  # whether the timeline has all ranks, so that they can be told apart
     )
 
-    def verdict(self) -> str:
+    def answer(self) -> str:
         """Return the sentence on who is to blame most, the first row; nobody is below
         `SLOW` of the epoch. Of unknown ranks it speaks of links and servers alone.
         """
-        if not self.rows or self.rows[0].share < SLOW:
-            cost = f"costs {SLOW:.0%} of epoch {self.epoch} ({self.epoch_s:.3g} s)"
-            worst = "".join(
-                f"; the most is {row.what}, {row.share:.1%}" for row in self.rows[:1]
+        if self._is_blamed:
+            row = self.rows[0]
+            return (
+                f"To blame: {row.kind} {row.what}, {row.seconds:.3g} s of {self.epoch_s:.3g} s of"
+                f" epoch {self.epoch} ({row.share:.0%})."
             )
-            if not self.ranks_known:
-                return (
-                    f"No link or server alone {cost}{worst}. The timeline cannot tell whether a"
-                    " rank or a host does: --timeline full keeps all ranks."
-                )
-            return f"Nobody is to blame: no rank, host, link or server alone {cost}{worst}."
-        row = self.rows[0]
-        return (
-            f"To blame: {row.kind} {row.what}, {row.seconds:.3g} s of {self.epoch_s:.3g} s of epoch"
-            f" {self.epoch} ({row.share:.0%}), {row.cause}: {row.why}."
+        cost = f"costs {SLOW:.0%} of epoch {self.epoch} ({self.epoch_s:.3g} s)"
+        worst = "".join(
+            f"; the most is {row.what}, {row.share:.1%}" for row in self.rows[:1]
         )
+        if not self.ranks_known:
+            return f"No link or server alone {cost}{worst}."
+        return f"Nobody is to blame: no rank, host, link or server alone {cost}{worst}."
+
+    def why(self) -> str:
+        """Return in which phase the first row is waited for, and how it differs from
+        its peers; '' if nobody is to blame.
+        """
+        row = self.rows[0] if self._is_blamed else None
+        return f"others wait in {row.cause}; {row.why}." if row else ""
+
+    @property
+    def _is_blamed(self) -> bool:
+        """Return whether the first row costs `SLOW` of the epoch or more."""
+        return bool(self.rows) and self.rows[0].share >= SLOW
 
 
 @dataclass(frozen=True)
@@ -89,24 +98,34 @@ class BlamedRuns:
 
     source: str  # folder of the result
     runs: list[BlamedEpoch]
-    unknown: str  # a sentence on what cannot be said, and why; '' if all can
+    unknown: str  # what cannot be told apart, and why; '' if all can
 
-    def parts(self) -> list[str | Table]:
-        """Return what a terminal shows, at most a screen: a sentence for each run, then
-        rows, of a single run the shared time, and what is unknown.
-
-        Only the first `MAX_RUNS` runs are shown, and the others counted. A single run
-        has at most `MAX_ROWS` rows; each of several has fewer, down to none.
+    def verdict(self) -> Verdict:
+        """Return who is to blame in each of the first `MAX_RUNS` runs, and why in the
+        run where the blamed costs most; then whether only links and servers are known.
         """
         has_several = len(self.runs) > 1
         displayed = self.runs[:MAX_RUNS]
-        parts: list[str | Table] = [
-            f"{epoch.run}: {epoch.verdict()}" if has_several else epoch.verdict()
+        answer = [
+            f"{epoch.run}: {epoch.answer()}" if has_several else epoch.answer()
             for epoch in displayed
         ]
-        if len(self.runs) > len(displayed):
-            num_hidden = len(self.runs) - len(displayed)
-            parts.append(f"And {num_hidden} more runs; --run NAME names one.")
+        if num_hidden := len(self.runs) - len(displayed):
+            answer.append(f"And {num_hidden} more runs; --run NAME names one.")
+        blamed = [epoch for epoch in self.runs if epoch.why()]
+        worst = max(blamed, key=lambda epoch: epoch.rows[0].share, default=None)
+        why = f"in {worst.run}, " * has_several + worst.why() if worst else ""
+        basis = "one epoch of each run, by the first seed."
+        return Verdict(answer, why, rests_on=basis, measure_next=self.unknown)
+
+    def parts(self) -> list[str | Table]:
+        """Return what a terminal shows, at most a screen: rows, of a single run the
+        shared time, and the verdict.
+
+        A single run has at most `MAX_ROWS` rows; each of several has fewer, down to none.
+        """
+        has_several = len(self.runs) > 1
+        displayed = self.runs[:MAX_RUNS]
         # a sentence and a row take two lines where names fold
         num_rows = MAX_ROWS
         if has_several:
@@ -116,6 +135,7 @@ class BlamedRuns:
             for epoch in displayed
             for row in epoch.rows[: max(num_rows, 0)]
         ]
+        parts: list[str | Table] = []
         if listed:
             names = ["run"] * has_several + ["what", "kind", "cause", "why"]
             title = (
@@ -129,14 +149,21 @@ class BlamedRuns:
             parts.append(table)
         if not has_several:
             parts.append(_state_shared_time(self.runs[0]))
-        return [*parts, *([self.unknown] if self.unknown else [])]
+        return [*parts, *self.verdict().lines()]
 
     def as_json(self) -> dict[str, Any]:
-        """Return source, runs with their verdicts and rows, and what is unknown, as
-        plain values, in s.
+        """Return source, runs with their verdicts and rows, what is unknown, and the
+        verdict on all runs, as plain values, in s.
         """
-        runs = [{"verdict": epoch.verdict(), **asdict(epoch)} for epoch in self.runs]
-        return {"source": self.source, "runs": runs, "unknown": self.unknown}
+        runs = [
+            {
+                "verdict": " ".join([epoch.answer(), epoch.why()]).strip(),
+                **asdict(epoch),
+            }
+            for epoch in self.runs
+        ]
+        about = {"source": self.source, "runs": runs, "unknown": self.unknown}
+        return about | self.verdict().as_json()
 
 
 def _state_shared_time(epoch: BlamedEpoch) -> str:
