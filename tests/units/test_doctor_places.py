@@ -1,19 +1,25 @@
 """Where in the code the time goes: stacks that the recorder looks at, and what doctor says of them;
 and cores that a rank may not use."""
 
+import functools
 import json
 import sys
 import textwrap
 import threading
 import time
+from collections import deque
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from simshuffle.cli import main
+from simshuffle.extensions.doctor.causes import candidate_causes
 from simshuffle.extensions.doctor.diagnosis import diagnose
+from simshuffle.extensions.doctor.loop import extract_loop
+from simshuffle.extensions.doctor.recorder import places as recorder_places
 from simshuffle.extensions.doctor.recorder.places import MAX_PLACES, WRITTEN, PlaceCounts, locate
+from simshuffle.extensions.doctor.records.reading import read
 from tests.records_made import Training
 
 HERE = Path(__file__).name
@@ -119,6 +125,37 @@ def test_places_are_bounded_and_threads_that_are_gone_are_no_place():
     assert locate(None) is None
 
 
+def test_of_other_threads_those_count_that_compute_in_code_of_their_own(monkeypatch):
+    if not hasattr(time, "pthread_getcpuclockid"):
+        pytest.skip("this system does not say what a thread computes")
+    monkeypatch.setattr(recorder_places, "BUSY", 0.01)  # a loaded host gives a thread little
+    until, places = threading.Event(), PlaceCounts()
+
+    def compute():
+        while not until.is_set():
+            sum(range(1000))
+
+    of_library = functools.partial(deque, iter(until.is_set, True), 0)
+    targets = (compute, compute, until.wait, of_library)
+    threads = [threading.Thread(target=target) for target in targets]
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in range(10):
+            places.look_at_others({threads[0].ident, threading.get_ident()})
+            time.sleep(0.05)
+        counted = dict(places.counts)
+        places.looked_at -= 10**15  # what they computed since is little of that
+        places.look_at_others({threads[0].ident, threading.get_ident()})
+    finally:
+        until.set()
+        for thread in threads:
+            thread.join()
+    assert {(key[0], key[2].rpartition(".")[2]) for key in counted} == {("other thread", "compute")}
+    assert 1 <= sum(counted.values()) <= 9  # the first look has no time to compare with
+    assert places.counts == counted
+
+
 # --------------------------------------------------------------------------------- what doctor says
 
 
@@ -200,6 +237,40 @@ def test_two_cores_for_four_workers_that_compute_are_shared():
     assert 0 < gains[2] < gains[96]
 
 
+def sentence_of(name, training, *, about=(), loader=(), looks=()):
+    """The sentence on a possible cause of a training with further facts."""
+    record = training.record()
+    loaders = [{**loader_facts, **dict(loader)} for loader_facts in record.about["loaders"]]
+    facts = {"loaders": loaders, "places": list(looks), **dict(about)}
+    loop = extract_loop(replace(record, about={**record.about, **facts}))
+    (sentence,) = (cause.sentence for cause in candidate_causes(loop) if cause.name == name)
+    return sentence
+
+
+def test_causes_of_settings_name_the_line_that_makes_them():
+    loader = {"made_at": ["/data/train.py", "main", 37]}
+    for name, training in (
+        ("workers", Training(workers=0, transform=10e-3)),
+        ("workers anew", Training(workers=2, transform=4e-3, begin=0.5, persistent=False)),
+    ):
+        sentence = sentence_of(name, training, loader=loader)
+        assert sentence.endswith("The loader is made in main (train.py:37)."), sentence
+    training = Training(workers=2, transform=4e-3, queued=20e-3)
+    about = {"threads": 4, "threads_set_at": ["/data/train.py", "set_up", 12]}
+    sentence = sentence_of("cores", training, about=about)
+    assert sentence.endswith("Torch gets its 4 threads in set_up (train.py:12).")
+    assert "Torch gets" not in sentence_of("cores", training, about={"threads": 4})
+
+
+def test_the_thread_that_holds_the_interpreter_is_named_where_it_was_seen():
+    training = Training(gil=20e-3, workers=2)
+    seen = {**look("watch", 12, line=18), "operation": "other thread"}
+    sentence = sentence_of("gil", training, looks=[seen])
+    assert sentence.endswith("That thread is mostly in watch (train.py:18).")
+    seldom = {**seen, "count": 9}
+    assert "That thread" not in sentence_of("gil", training, looks=[seldom])
+
+
 # ------------------------------------------------------------------------------ a training for real
 
 SCRIPT = """
@@ -242,3 +313,12 @@ def test_the_line_that_parses_a_file_for_every_sample_is_named(workers, here, ca
     assert not {"transform", "sample code"} & {cause["name"] for cause in diagnosis["causes"]}
     (cure,) = [r for r in diagnosis["remedies"] if r["cause"] == cause["name"]]
     assert cure["name"] == f"do {place} once a worker, and keep what it gives"
+    about = read(Path("found")).about
+    places = {tuple(about["threads_set_at"]), tuple(about["loaders"][0]["made_at"])}
+    text = SCRIPT.split("\n")
+    lines = [
+        1 + next(number for number, line in enumerate(text) if start in line)
+        for start in ("torch.set_num_threads(1)", "in DataLoader(")
+    ]
+    path = str(Path("train.py").resolve())
+    assert places == {(path, "<module>", line) for line in lines}

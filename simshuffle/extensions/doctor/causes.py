@@ -19,8 +19,14 @@ from simshuffle.extensions.doctor.narrow_causes import (
     slow_worker_causes,
     worker_start_causes,
 )
-from simshuffle.extensions.doctor.places import describe_main_place, is_transform
+from simshuffle.extensions.doctor.places import (
+    describe_line,
+    describe_main_place,
+    is_transform,
+    main_place,
+)
 from simshuffle.extensions.doctor.quiet import COMPUTING_PARTS
+from simshuffle.extensions.doctor.recorder.places import OTHER_THREAD
 from simshuffle.extensions.doctor.repeated_work import (
     RepeatedWork,
     repeated_work,
@@ -343,6 +349,9 @@ def _core_causes(loop: RecordedLoop) -> Iterator[LoopWithoutCause]:
         without = shorten(
             replace(times, handover_s=handover_s), fetch_queued_s, step_queued_s
         )
+        sentence += describe_line(
+            f"Torch gets its {loop.threads} threads", loop.threads_set_at
+        )
         # computing less also means waiting less for cores: the computing is the cause where it
         # explains most of the waits
         yield LoopWithoutCause("cores", without, sentence, 0.625 * SPECIAL)
@@ -378,6 +387,8 @@ def _interpreter_causes(loop: RecordedLoop) -> Iterator[LoopWithoutCause]:
         f"A thread that asks for the interpreter gets it {1e3 * mean_delay_s:.2g} ms late:"
         " another thread holds it."
     )
+    place = main_place(loop, OTHER_THREAD)
+    sentence += f" That thread is mostly in {place.where}." if place else ""
     if loop.threads <= 1:
         blocked_s += np.nan_to_num(loop.sum_of("step", "queued_s"))
     without = shorten(loop.times, step_s=np.maximum(blocked_s, 0.0))

@@ -73,6 +73,8 @@ class RecordedLoop:
     evaluation_s: Floats | float = 0.0
     # (B, M) s from the end of the previous epoch to an epoch's first batch; 0 for other batches
     between_s: Floats | float = 0.0
+    # file, function and line that last set ``threads``; None if no line of the script did
+    threads_set_at: Sequence[Any] | None = None
     waits_known: bool = (
         True  # whether the record says how long the loop waited for its data
     )
@@ -265,6 +267,7 @@ def _host_facts(about: Mapping[str, Any], num_ranks: int) -> dict[str, Any]:
         "from_server": about.get("made_by") == "simshuffle" and not num_files,
         "mean_file_nbytes": about["files_nbytes"] / num_files if num_files else None,
         "total_file_nbytes": about.get("files_nbytes"),
+        "threads_set_at": about.get("threads_set_at"),
         "code_places": about.get("places"),
         "known_calls": about.get("calls", ()),
         "own_cores": host.get("own"),

@@ -13,6 +13,7 @@ from simshuffle.extensions.doctor.loop import RecordedLoop
 from simshuffle.extensions.doctor.places import (
     MIN_SIGHTINGS,
     NOTABLE,
+    describe_loader_line,
     describe_main_part,
     is_transform,
     select_sightings,
@@ -270,6 +271,7 @@ def worker_start_causes(loop: RecordedLoop) -> Iterator[LoopWithoutCause]:
     if loop.times.workers and len(worker_start_s) > 1 and starts_workers:
         mean_s = float((worker_start_s[1:].mean(axis=1) + loop.epoch_end_s[:-1]).mean())
         sentence = f"New workers begin {mean_s:.2g} s after their epoch."
+        sentence += describe_loader_line(loop)
         yield LoopWithoutCause("workers anew", keep_workers(loop), sentence, SPECIAL)
 
 
@@ -292,6 +294,7 @@ def missing_worker_causes(loop: RecordedLoop) -> Iterator[LoopWithoutCause]:
         sentence = (
             "The loop makes its batches itself: nothing is loaded while it steps."
         )
+    sentence += describe_loader_line(loop)
     # a wait for files is the files' fault, however many workers wait; computing is not the data's
     computed_s = np.nan_to_num(loop.sum_of("fetch", "cpu_s")).sum()
     share = computed_s / times.load_s.sum()

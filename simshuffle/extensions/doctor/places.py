@@ -5,7 +5,7 @@ looked at.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any, TypeVar
@@ -52,8 +52,10 @@ def select_sightings(loop: RecordedLoop, operation: str) -> list[Mapping[str, An
     operation takes `MOSTLY` of the fetches.
     """
     operations = {operation}
-    if loop.sum_of(operation).sum() >= MOSTLY * loop.sum_of("fetch").sum() > 0:
-        operations.add("fetch")
+    if operation in loop.recorded_operations:
+        operation_s = loop.sum_of(operation).sum()
+        if operation_s >= MOSTLY * loop.sum_of("fetch").sum() > 0:
+            operations.add("fetch")
     return [
         sighting
         for sighting in loop.code_places or ()
@@ -69,6 +71,25 @@ def describe_main_place(loop: RecordedLoop, operation: str) -> str:
     if place is None:
         return ""
     return f" {100 * place.share:.0f} % of that is in {place.where_and_calls}."
+
+
+def describe_line(what: str, place: Sequence[Any] | None) -> str:
+    """Return the sentence on the line that sets something, to stand behind another:
+    " The loader is made in main (a.py:3)."; '' if the line is not known.
+
+    Args:
+        what: the sentence up to the line: "The loader is made".
+        place: file, function and line; None if not known.
+    """
+    if place is None:
+        return ""
+    file, function, line = place
+    return f" {what} in {function} ({PurePath(file).name}:{line})."
+
+
+def describe_loader_line(loop: RecordedLoop) -> str:
+    """Return the sentence on the line that makes the loader, as `describe_line` does."""
+    return describe_line("The loader is made", loop.settings.get("made_at"))
 
 
 def describe_main_part(loop: RecordedLoop) -> str:

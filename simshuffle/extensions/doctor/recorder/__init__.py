@@ -98,6 +98,7 @@ def watch(folder: str, changes: dict[str, Any], seconds: float | None) -> Any:
     from .known_calls import watch_known_calls  # noqa: PLC0415
     from .loops import watch_loops  # noqa: PLC0415
     from .process import Process  # noqa: PLC0415
+    from .settings import watch_settings  # noqa: PLC0415
     from .steps import watch_steps  # noqa: PLC0415
 
     global watched  # noqa: PLW0603 - of the process
@@ -106,6 +107,7 @@ def watch(folder: str, changes: dict[str, Any], seconds: float | None) -> Any:
     watch_calls(process.patches)
     watch_known_calls(process.patches, process.call_log)
     watch_changes(process)
+    watch_settings(process)
     watch_loops(process)
     watch_fetching(process)
     watch_steps(process)

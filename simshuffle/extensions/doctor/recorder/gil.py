@@ -23,14 +23,18 @@ FEW_THREADS = 4
 """Threads of a process up to which others do not change places for that: of a worker,
 its own, the one that sends, the one that hands out shared memory, and the one that looks.
 """
+FORCED = 0.8
+"""Share of the switch interval, waited for the interpreter, from which the thread that had
+it was made to give it up, and did not sleep or wait of its own accord.
+"""
 Write = Callable[[int, int, int, int], None]
 """Writes a row: its start (clock), the waits for the interpreter and those for a core
 (ns, sums over the requests), and the number of requests.
 """
-Look = Callable[[bool], bool]
+Look = Callable[[bool, bool], bool]
 """Notes where other threads are, and returns whether one fetches, which may last. Its
-argument is whether a fetch is seen where it is, not only where it gives the interpreter
-away.
+arguments are whether a fetch, and whether any other thread, is seen where it computes,
+not only where it gives the interpreter away.
 """
 
 
@@ -80,8 +84,11 @@ class _InterpreterProbe:
                         sys.setswitchinterval(interval)
                     if is_over:
                         return
-                    late += max(clock() - due, 0)
-                    is_fetching = self.look(is_prompt or not are_few)
+                    late_ns = max(clock() - due, 0)
+                    late += late_ns
+                    is_fetching = self.look(
+                        is_prompt or not are_few, late_ns >= FORCED * interval * 1e9
+                    )
                 queued_ns = max(core_wait_ns() - queued_before, 0)
                 if self.write is not None:
                     self.write(

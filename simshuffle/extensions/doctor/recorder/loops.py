@@ -13,6 +13,7 @@ from .cores import read_use
 from .meter import Marks, Task, clock, marks, measure_since
 from .process import Process
 from .rows import CODES
+from .settings import MADE_AT
 
 _WAIT = CODES["wait"]
 _ORDER = CODES["order"]
@@ -158,6 +159,7 @@ class LoaderLoop:
         process.save_now_and_then()
         task = (self.loader_index, self.epoch, batch_number, -1)
         self.step = process.current_step = LoopStep(task, marks())
+        process.loop_thread = self.step.thread
         return batch
 
     def _get_batch(self, get: Callable[[], Any]) -> Any:
@@ -439,6 +441,7 @@ def _count_pass(process: Process, loader: Any) -> tuple[int, int]:
     facts["dataset"] = type(loader.dataset).__name__
     facts["sampler"] = type(loader.sampler).__name__
     facts["samples"] = _length(loader.dataset)
+    facts["made_at"] = getattr(loader, MADE_AT, None)
     facts = {name: value for name, value in facts.items() if value is not None}
     known_loaders = process.known_loaders
     index = _index_of_loader(known_loaders, loader.dataset, facts)

@@ -9,7 +9,11 @@ import linecache
 import os
 import re
 import sys
+import time
+from collections.abc import Collection
 from typing import Any, Optional
+
+from .meter import clock
 
 _OWN = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - pathlib is slow
 _STANDARD = os.path.dirname(os.path.abspath(os.__file__))  # noqa: PTH100, PTH120
@@ -27,6 +31,10 @@ MAX_PLACES = 1000
 """Places of a process that are told apart at most."""
 WRITTEN = 40
 """Places of a process that are written at most, the most frequent ones."""
+OTHER_THREAD = "other thread"
+"""Operation of threads that neither fetch nor loop."""
+BUSY = 0.25
+"""Share of the time between two looks from which a thread computes (chosen)."""
 FETCH_FUNCTION = "fetch_batch"
 """Name of the function of `fetching` that stands in place of torch's fetch."""
 Key = tuple[str, str, str, int, str, bool]
@@ -128,10 +136,18 @@ def _describe_line(path: str, function: str, line: int) -> tuple[int, bool]:
 
 
 class PlaceCounts:
-    """Counts of the places in which threads were seen."""
+    """Counts of the places in which threads were seen.
+
+    Attributes:
+        counts: by place, how often a thread was seen there.
+        computed_before: by thread, ns that it had computed when others were looked at.
+        looked_at: clock at that time.
+    """
 
     def __init__(self) -> None:
         self.counts: dict[Key, int] = {}
+        self.computed_before: dict[int, int] = {}
+        self.looked_at = 0
 
     def look(self, thread: int, operation: str) -> None:
         """Count the place of a thread that does an operation.
@@ -144,9 +160,37 @@ class PlaceCounts:
             operation: its name.
         """
         place = locate(sys._current_frames().get(thread))
-        if place is None:
+        if place is not None:
+            self._count((operation, *place))
+
+    def look_at_others(self, known_threads: Collection[int]) -> None:
+        """Count the places of threads that computed since they were last looked at, for
+        `BUSY` of that time or more, in code that is not a library's.
+
+        Where the system does not say what a thread computed, nothing is counted.
+
+        Args:
+            known_threads: identifiers of threads that do not count.
+        """
+        if not hasattr(time, "pthread_getcpuclockid"):
             return
-        key = (operation, *place)
+        now = clock()
+        computed = {}
+        # none of these threads can end before this one gives the interpreter up
+        for thread, frame in sys._current_frames().items():
+            if thread in known_threads:
+                continue
+            cpu_clock = time.pthread_getcpuclockid(thread)
+            computed[thread] = time.clock_gettime_ns(cpu_clock)
+            before = self.computed_before.get(thread, computed[thread])
+            if computed[thread] - before >= BUSY * (now - self.looked_at):
+                place = locate(frame)
+                if place is not None and not is_library(place[0]):
+                    self._count((OTHER_THREAD, *place))
+        self.computed_before, self.looked_at = computed, now
+
+    def _count(self, key: Key) -> None:
+        """Count a place, unless it is a new one beyond `MAX_PLACES`."""
         if key in self.counts or len(self.counts) < MAX_PLACES:
             self.counts[key] = self.counts.get(key, 0) + 1
 

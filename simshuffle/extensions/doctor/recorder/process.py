@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import sys
+import threading
 from contextlib import suppress
 from struct import Struct
 from typing import Any
@@ -58,6 +59,7 @@ class Process:
         places: where fetches and steps were seen.
         current_step: the step of the batch that the loop has (`loops.LoopStep`); None
             while there is none, or a part of it is timed already.
+        loop_thread: identifier of the thread that took the last batch; 0 before any.
         starting_loop: the loop whose iterator is made or begun anew.
         fetched_samples: of all fetches.
         order_ns: ns of the sampler that no row has yet.
@@ -106,6 +108,7 @@ class Process:
             -1,
             0,
         )  # of cores until then; (0, -1, 0) without batches
+        self.loop_thread = 0
         self.batches = 0  # that the loops took
         self.last_batch = (
             sys.maxsize
@@ -236,16 +239,18 @@ class Process:
             row = self.pack_row(task, _GIL, start, waited, -1, queued, count, 0, -1, -1)
             self.journal.write([row])
 
-    def look(self, sees_fetches: bool) -> bool:
+    def look(self, sees_fetches: bool, sees_others: bool) -> bool:
         """Note where the thread is that fetches, or, while none fetches, the one that
-        loops; return whether something goes on that may last: a fetch, the sampler, or
-        what comes between epochs.
+        loops, and, in a process that loops, where others compute. Return whether
+        something goes on that may last: a fetch, the sampler, or what comes between
+        epochs.
 
         A fetch whose parts are not timed counts as ``fetch``.
 
         Args:
             sees_fetches: whether fetches count: else they would be seen mostly in calls
                 that give the interpreter away.
+            sees_others: whether threads count that neither fetch nor loop.
         """
         # other threads change all of them meanwhile
         fetching = self.fetching
@@ -260,6 +265,9 @@ class Process:
             self.places.look(phase[0], phase[1])
         elif step is not None:
             self.places.look(step.thread, "step")
+        if sees_others and self.loop_thread:
+            known_threads = {self.loop_thread, threading.get_ident()}
+            self.places.look_at_others(known_threads)
         is_between = phase is not None and clock() - phase[2] < _LONGEST_PHASE_NS
         return fetching is not None or is_between
 

@@ -27,7 +27,9 @@ _LAYOUT = np.dtype(
         for name, code in zip(FIELDS, ROW.format[1:], strict=True)
     ]
 )
-_FACTS_OF_A_RANK = ("loaders", "host", "threads", "torch", "device", "model")
+_FACTS_OF_A_RANK = (
+    *("loaders", "host", "threads", "threads_set_at", "torch", "device", "model"),
+)
 """Facts that are taken from the process of the first rank that has them."""
 PLACE_FIELDS = ("operation", "file", "function", "line", "calls", "transforms")
 """Fields of a place in the code, beside how often it was seen

@@ -64,7 +64,7 @@ class Record:
     - ``ranks``: M of the training; the rows may be of fewer;
     - ``loaders``: for each a mapping, with batch_size, num_workers, prefetch_factor, pin_memory,
       persistent_workers, in_order, samples (of the data set), sampler and dataset (names of
-      classes), drop_last;
+      classes), drop_last, made_at (file, function and line of the script that makes it);
     - ``host``: name, cores (that the process may use), all_cores, memory_nbytes, others (cores that
       other programs had in the mean), own (cores that the process of the first rank computed on);
     - ``places``: where in the code fetches and steps were seen, 50 times a second, most often
@@ -72,7 +72,8 @@ class Record:
       (whether a transform was at work), count;
     - ``calls``: lines that open, connect or parse for samples, the longest first: function, kind,
       file, caller, line, calls, seconds, anew (calls for what they were just made for), anew_s;
-    - ``threads``: of torch in the process of a rank; ``torch``: its version; ``device``: as torch
+    - ``threads``: of torch in the process of a rank; ``threads_set_at``: file, function and line
+      that last set these; ``torch``: its version; ``device``: as torch
       names it;
     - ``model``: parameters, gradient_nbytes, buckets (bytes of each, in the order of the trace);
     - ``files``: different ones that were opened; ``files_nbytes``: of these;
