@@ -335,14 +335,21 @@ def _step_causes(loop: RecordedLoop) -> Iterator[LoopWithoutCause]:
 def _core_causes(loop: RecordedLoop) -> Iterator[LoopWithoutCause]:
     """Yield the loop whose threads never wait for a core when they could compute, if
     any did.
+
+    Where torch has more threads than cores, a step also waits for those of its threads
+    that have none: all that it waits is for these, unless the interpreter is late.
     """
     times = loop.times
     fetch_queued_s = np.nan_to_num(loop.sum_of("fetch", "queued_s"))
     step_queued_s = np.nan_to_num(loop.sum_of("step", "queued_s"))
+    has_surplus_threads = loop.cores is not None and loop.threads > loop.cores
+    if has_surplus_threads and _interpreter_delay_s(loop) < LATE_S:
+        step_queued_s = step_queued_s + np.maximum(_blocked_step_s(loop), 0.0)
     if fetch_queued_s.any() or step_queued_s.any():
         sentence = (
             f"Threads wait for a core in {_percent(fetch_queued_s, times.load_s)} of the workers'"
-            f" time and {_percent(step_queued_s, times.step_s)} of the steps."
+            f" time and {_percent(step_queued_s, times.step_s)} of the steps"
+            f"{', with waits for one another' * has_surplus_threads}."
         )
         wait_queued_s = np.nan_to_num(loop.sum_of("wait", "queued_s"))
         handover_s = np.maximum(times.handover_s - wait_queued_s, 0.0)
@@ -357,6 +364,26 @@ def _core_causes(loop: RecordedLoop) -> Iterator[LoopWithoutCause]:
         yield LoopWithoutCause("cores", without, sentence, 0.625 * SPECIAL)
 
 
+def _idle_s(loop: RecordedLoop, operation: str) -> Floats:
+    """Return the s of an operation, (B, M), in which its thread neither computed nor
+    waited for a core; 0 where that is not known.
+    """
+    queued_s = np.nan_to_num(loop.sum_of(operation, "queued_s"))
+    idle_s = loop.sum_of(operation) - loop.sum_of(operation, "cpu_s") - queued_s
+    return np.nan_to_num(idle_s)
+
+
+def _blocked_step_s(loop: RecordedLoop) -> Floats:
+    """Return the `_idle_s` of the steps, (B, M), that are neither copies nor collectives."""
+    return _idle_s(loop, "step") - loop.sum_of("copy") - loop.sum_of("allreduce")
+
+
+def _interpreter_delay_s(loop: RecordedLoop) -> float:
+    """Return the mean s that a thread waits for the interpreter; 0 if not recorded."""
+    waited_s = loop.sum_of("gil").sum()
+    return float(waited_s / max(loop.sum_of("gil", "count").sum(), 1.0))
+
+
 def _interpreter_causes(loop: RecordedLoop) -> Iterator[LoopWithoutCause]:
     """Yield the loop without its waits for Python's interpreter, if threads get it
     `LATE_S` late or later in the mean.
@@ -368,21 +395,14 @@ def _interpreter_causes(loop: RecordedLoop) -> Iterator[LoopWithoutCause]:
     core, which the other thread has. PyTorch's operators each give the interpreter up
     and ask for it again (torch/csrc/autograd, `pybind11::gil_scoped_release`).
     """
-    mean_delay_s = loop.sum_of("gil").sum() / max(
-        loop.sum_of("gil", "count").sum(), 1.0
-    )
+    mean_delay_s = _interpreter_delay_s(loop)
     if mean_delay_s < LATE_S:
         return
     loads_itself = not loop.times.workers
-    blocked_s = np.zeros(loop.times.step_s.shape)
-    for operation in ("step", "wait") if loads_itself else ("step",):
-        queued_s = np.nan_to_num(loop.sum_of(operation, "queued_s"))
-        idle_s = loop.sum_of(operation) - loop.sum_of(operation, "cpu_s") - queued_s
-        blocked_s += np.nan_to_num(idle_s)
-    blocked_s -= loop.sum_of("copy") + loop.sum_of("allreduce")
-    blocked_s -= (
-        sum(loop.sum_of(part) for part in ("open", "read", "lock")) * loads_itself
-    )
+    blocked_s = _blocked_step_s(loop)
+    if loads_itself:
+        blocked_s += _idle_s(loop, "wait")
+        blocked_s -= sum(loop.sum_of(part) for part in ("open", "read", "lock"))
     sentence = (
         f"A thread that asks for the interpreter gets it {1e3 * mean_delay_s:.2g} ms late:"
         " another thread holds it."

@@ -29,7 +29,7 @@ from simshuffle.extensions.doctor.workers import (
     reduce_computing,
     shorten,
 )
-from simshuffle.spec.arrays import Flags, Floats
+from simshuffle.spec.arrays import Flags, Floats, Ints
 
 OUTLIER = 6.0
 """Robust standard deviations above the median from which a value is an outlier (chosen:
@@ -88,7 +88,7 @@ def slow_worker_causes(loop: RecordedLoop) -> Iterator[LoopWithoutCause]:
                     f" {peers_s:.2g} s."
                 )
                 without = shorten(loop.times, extra_s)
-                sentence += describe_main_part(loop)
+                sentence += describe_main_part(loop, extra_s > 0)
                 yield LoopWithoutCause("slow worker", without, sentence, SPECIAL)
 
 
@@ -136,7 +136,7 @@ def slow_sample_causes(loop: RecordedLoop) -> Iterator[LoopWithoutCause]:
         f"{is_slow.sum()} of {len(is_slow)} samples take {seconds[is_slow].mean():.2g} s on"
         f" average, the median sample {median_s:.2g} s{slowest}."
     )
-    sentence += describe_main_part(loop)
+    sentence += describe_main_part(loop, extra_s > 0)
     without = _reduce_fetches(loop, extra_s)
     weight = 1.2 * SPECIAL if _follow_samples(loop, is_slow) else SPECIAL
     yield LoopWithoutCause("slow sample", without, sentence, weight)
@@ -190,15 +190,22 @@ def find_periodic_outliers(values: Floats, max_distance: int) -> PeriodicOutlier
         is_outlier.sum() >= MIN_DIPS
     ):  # chance makes smaller outliers, which are not periodic
         is_outlier &= excess >= np.sort(excess)[-MIN_DIPS] / 2
-    outlier_index = np.flatnonzero(is_outlier)
-    dip_begins = outlier_index[np.diff(outlier_index, prepend=-np.inf) > max_distance]
-    gaps = np.diff(dip_begins)
+    gaps = _gaps_of_dips(is_outlier, max_distance)
     if (
         len(gaps) < 2
         or gaps.std() > MAX_GAP_SPREAD[len(gaps) >= MIN_DIPS] * gaps.mean()
     ):
         return PeriodicOutliers(np.zeros(len(values), dtype=bool), np.nan)
     return PeriodicOutliers(is_outlier, float(gaps.mean()))
+
+
+def _gaps_of_dips(is_outlier: Flags, max_distance: int) -> Ints:
+    """Return the gaps, in values, from one dip's begin to the next's: outliers within
+    ``max_distance`` values of one another are one dip.
+    """
+    outlier_index = np.flatnonzero(is_outlier)
+    is_begin = np.diff(outlier_index, prepend=-np.inf) > max_distance
+    return np.diff(outlier_index[is_begin])
 
 
 def periodic_causes(loop: RecordedLoop) -> Iterator[LoopWithoutCause]:
@@ -226,12 +233,13 @@ def periodic_causes(loop: RecordedLoop) -> Iterator[LoopWithoutCause]:
             is_outlier, period = find_periodic_outliers(seconds[:, rank], max_distance)
             if not is_outlier.any():
                 continue
-            periods.append(period)
             excess_s = recorded_s[:, rank] - np.median(seconds[:, rank])
             if operation == "fetch" and not has_index:
                 is_outlier = is_outlier | (
                     is_first & (excess_s > excess_s[is_outlier].mean() / 2)
                 )
+                period = float(_gaps_of_dips(is_outlier, max_distance).mean())
+            periods.append(period)
             extra_s[is_outlier, rank] = excess_s[is_outlier]
         if not periods:
             continue
@@ -239,7 +247,7 @@ def periodic_causes(loop: RecordedLoop) -> Iterator[LoopWithoutCause]:
         if operation == "fetch":
             sentence = f"Every {mean_period:.3g} batches, in the loader's order, one takes longer."
             without = _reduce_fetches(loop, extra_s)
-            sentence += describe_main_part(loop)
+            sentence += describe_main_part(loop, extra_s > 0)
             yield LoopWithoutCause("loader dips", without, sentence, 1.1 * SPECIAL)
         else:
             mean_s = extra_s[extra_s > 0].mean()

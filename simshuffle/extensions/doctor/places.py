@@ -11,6 +11,7 @@ from pathlib import PurePath
 from typing import Any, TypeVar
 
 from simshuffle.extensions.doctor.loop import FETCH_PARTS, RecordedLoop
+from simshuffle.spec.arrays import Flags
 
 MIN_SIGHTINGS = 10
 """Stacks seen of an operation from which a place is named (chosen)."""
@@ -92,14 +93,25 @@ def describe_loader_line(loop: RecordedLoop) -> str:
     return describe_line("The loader is made", loop.settings.get("made_at"))
 
 
-def describe_main_part(loop: RecordedLoop) -> str:
-    """Return the sentence on where the longest part of the fetches spends its time, to
-    stand behind another; '' if no place stands out.
+def describe_main_part(loop: RecordedLoop, is_slow: Flags) -> str:
+    """Return the sentence on where the part of the fetches is that makes some of them
+    slow, to stand behind another; '' if no place stands out.
+
+    The part is the one that takes the most more in slow fetches than in others.
+
+    Args:
+        loop: of the fetches.
+        is_slow: (B, M) whether a fetch is slow.
     """
-    parts = (*FETCH_PARTS, "collate")
-    longest = max(parts, key=lambda part: float(loop.sum_of(part).sum()))
-    place = main_place(loop, longest)
-    return f" Fetches are mostly in {place.where_and_calls}." if place else ""
+
+    def excess_s(part: str) -> float:
+        """Return the mean s that a part takes more in slow fetches than in others."""
+        seconds = loop.sum_of(part)
+        slow_s, other_s = seconds[is_slow], seconds[~is_slow]
+        return float(slow_s.mean() - (other_s.mean() if other_s.size else 0.0))
+
+    place = main_place(loop, max((*FETCH_PARTS, "collate"), key=excess_s))
+    return f" What takes longer is mostly in {place.where_and_calls}." if place else ""
 
 
 def is_of_torch(place: CodePlace) -> bool:

@@ -25,6 +25,9 @@ _TRANSFORMS = tuple(
 )
 _NAME_OF_TRANSFORM = r"\w*(?:transform(?!er)|augment)\w*"
 _CALL_OF_TRANSFORM = re.compile(_NAME_OF_TRANSFORM + r"\s*\(", re.IGNORECASE)
+_CALL_THAT_WAITS = re.compile(
+    r"\b(sleep|wait|get|join|acquire|recv|accept|select|poll)\w*\s*\("
+)
 _COMPREHENSIONS = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")
 """Functions that Python makes of a part of a line; from 3.12 on only the last one."""
 MAX_PLACES = 1000
@@ -106,6 +109,12 @@ def is_library(path: str) -> bool:
     return path.startswith(_STANDARD) or any(name in path for name in _INSTALLED)
 
 
+def _is_waiting(path: str, line: int) -> bool:
+    """Return whether a line is a library's, or calls what waits for something."""
+    text = linecache.getline(path, line)
+    return is_library(path) or _CALL_THAT_WAITS.search(text) is not None
+
+
 def _name_of(code: Any) -> str:
     """Return the name of a function, with its class from Python 3.11 on."""
     return str(getattr(code, "co_qualname", code.co_name))
@@ -165,7 +174,7 @@ class PlaceCounts:
 
     def look_at_others(self, known_threads: Collection[int]) -> None:
         """Count the places of threads that computed since they were last looked at, for
-        `BUSY` of that time or more, in code that is not a library's.
+        `BUSY` of that time or more, in a line that is not a library's and does not wait.
 
         Where the system does not say what a thread computed, nothing is counted.
 
@@ -185,7 +194,7 @@ class PlaceCounts:
             before = self.computed_before.get(thread, computed[thread])
             if computed[thread] - before >= BUSY * (now - self.looked_at):
                 place = locate(frame)
-                if place is not None and not is_library(place[0]):
+                if place is not None and not _is_waiting(place[0], place[2]):
                     self._count((OTHER_THREAD, *place))
         self.computed_before, self.looked_at = computed, now
 
