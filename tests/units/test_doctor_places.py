@@ -18,6 +18,7 @@ from simshuffle.extensions.doctor.causes import candidate_causes
 from simshuffle.extensions.doctor.diagnosis import diagnose
 from simshuffle.extensions.doctor.loop import extract_loop
 from simshuffle.extensions.doctor.recorder import places as recorder_places
+from simshuffle.extensions.doctor.recorder.meter import RunningMedian
 from simshuffle.extensions.doctor.recorder.places import MAX_PLACES, WRITTEN, PlaceCounts, locate
 from simshuffle.extensions.doctor.records.reading import read
 from tests.records_made import Training
@@ -269,6 +270,29 @@ def test_causes_of_settings_name_the_line_that_makes_them():
     sentence = sentence_of("cores", training, about=about)
     assert sentence.endswith("Torch gets its 4 threads in set_up (train.py:12).")
     assert "Torch gets" not in sentence_of("cores", training, about={"threads": 4})
+
+
+def test_steps_that_dip_name_the_line_in_which_long_steps_were_seen():
+    training = Training(checkpoint=(12, 0.4))
+    seen = {**look("save_all", 30, line=74, calls="torch.save"), "operation": "long step"}
+    sentence = sentence_of("loop dips", training, looks=[seen])
+    assert sentence.startswith("Every 12 steps one takes longer, by 0.4 s.")
+    assert sentence.endswith("100 % of that is in save_all (train.py:74), which calls torch.save.")
+
+
+def test_a_running_median_forgets_a_long_start_and_is_exceeded_by_twice_itself():
+    median = RunningMedian()
+    assert not median.is_exceeded(10**9)
+    median.follow(10_000)
+    assert not median.is_exceeded(20_000)
+    for _ in range(7):  # 1.2 to the power of 13 is above ten
+        median.follow(900)
+        median.follow(1100)
+    for _ in range(13):
+        median.follow(1000)
+    assert median.median_ns == pytest.approx(1000, rel=0.2)
+    assert median.is_exceeded(2500)
+    assert not median.is_exceeded(1500)
 
 
 def test_slow_fetches_name_the_part_that_makes_them_slow_not_the_longest_one():

@@ -243,6 +243,15 @@ def test_evaluation_inside_the_loop_is_named_and_counts_within_its_step(here, ca
     assert "loop dips" not in {cause["name"] for cause in found["causes"]}
 
 
+def test_a_step_that_takes_longer_now_and_then_names_its_line(here, capfd):
+    first = diagnosed(capfd, step="number == 6 and time.sleep(0.2)")["causes"][0]
+    assert first["name"] == "loop dips"
+    line = 1 + Path("train.py").read_text().split("\n").index(
+        "            number == 6 and time.sleep(0.2)"
+    )
+    assert f"is in <module> (train.py:{line})" in first["sentence"]
+
+
 def test_code_that_waits_is_latency_or_bandwidth_and_the_gains_say_if(here, capfd):
     found = diagnosed(capfd, workers=1, fetch="time.sleep(0.01)")
     first = found["causes"][0]

@@ -15,9 +15,11 @@ from simshuffle.extensions.doctor.places import (
     NOTABLE,
     describe_loader_line,
     describe_main_part,
+    describe_main_place,
     is_transform,
     select_sightings,
 )
+from simshuffle.extensions.doctor.recorder.places import LONG_STEP
 from simshuffle.extensions.doctor.replay import LoopTimes
 from simshuffle.extensions.doctor.rows_by_batch import index_of_samples
 from simshuffle.extensions.doctor.without_cause import SPECIAL, LoopWithoutCause
@@ -254,6 +256,7 @@ def periodic_causes(loop: RecordedLoop) -> Iterator[LoopWithoutCause]:
             sentence = (
                 f"Every {mean_period:.3g} steps one takes longer, by {mean_s:.2g} s."
             )
+            sentence += describe_main_place(loop, LONG_STEP)
             yield LoopWithoutCause(
                 "loop dips", shorten(times, step_s=extra_s), sentence, SPECIAL
             )

@@ -159,6 +159,7 @@ class LoaderLoop:
         process.save_now_and_then()
         task = (self.loader_index, self.epoch, batch_number, -1)
         self.step = process.current_step = LoopStep(task, marks())
+        process.loop = self
         process.loop_thread = self.step.thread
         return batch
 
@@ -185,7 +186,9 @@ class LoaderLoop:
         if self.step is None:
             return []
         pack_row = functools.partial(self.process.pack_row, self.step.task)
-        rows = [pack_row(_STEP, *measure_since(self.step.start, end), 0, 0, -1, -1)]
+        times = measure_since(self.step.start, end)
+        self.process.typical_step.follow(times[1])
+        rows = [pack_row(_STEP, *times, 0, 0, -1, -1)]
         for operation, (start, duration, count, nbytes) in self.step.phases.items():
             rows.append(
                 pack_row(operation, start, duration, -1, -1, count, nbytes, -1, -1)

@@ -113,6 +113,36 @@ def device_nbytes() -> int:
     return resource.getrusage(RUSAGE_THREAD).ru_inblock * 512
 
 
+FOLLOWING_FACTOR = 1.2
+"""Factor by which a running median follows each value (chosen: it forgets a first step ten
+times as long as others within 13 steps).
+"""
+LONG_FACTOR = 2.0
+"""Times the median from which a duration is long (as of the diagnosis' outliers)."""
+
+
+class RunningMedian:
+    """A rough median of durations that come one by one, each of which raises or lowers it
+    by `FOLLOWING_FACTOR`.
+
+    Attributes:
+        median_ns: it; 0 before any.
+    """
+
+    def __init__(self) -> None:
+        self.median_ns = 0.0
+
+    def follow(self, duration_ns: int) -> None:
+        """Take a further duration into account."""
+        is_above = duration_ns > self.median_ns
+        factor = FOLLOWING_FACTOR if is_above else 1 / FOLLOWING_FACTOR
+        self.median_ns = self.median_ns * factor or float(duration_ns)
+
+    def is_exceeded(self, duration_ns: int) -> bool:
+        """Return whether a duration is `LONG_FACTOR` times the median; False before any."""
+        return 0 < LONG_FACTOR * self.median_ns < duration_ns
+
+
 class Meter:
     """The time of one batch's fetch, by operation; the fetch begins as it is made.
 

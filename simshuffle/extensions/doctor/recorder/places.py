@@ -36,6 +36,8 @@ WRITTEN = 40
 """Places of a process that are written at most, the most frequent ones."""
 OTHER_THREAD = "other thread"
 """Operation of threads that neither fetch nor loop."""
+LONG_STEP = "long step"
+"""Operation of the loop in a step that takes longer than others already."""
 BUSY = 0.25
 """Share of the time between two looks from which a thread computes (chosen)."""
 FETCH_FUNCTION = "fetch_batch"

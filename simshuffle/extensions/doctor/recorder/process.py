@@ -15,9 +15,9 @@ from .cores import Use, read_use
 from .files import Files
 from .journal import Journal
 from .known_calls import CallLog
-from .meter import Budget, Meter, Task, clock, forget_thread
+from .meter import Budget, Meter, RunningMedian, Task, clock, forget_thread
 from .patching import Patches
-from .places import PlaceCounts
+from .places import LONG_STEP, PlaceCounts
 from .rows import CODES, OPERATIONS, ROW
 
 _RANK_VARIABLES = ("RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID")
@@ -59,6 +59,8 @@ class Process:
         places: where fetches and steps were seen.
         current_step: the step of the batch that the loop has (`loops.LoopStep`); None
             while there is none, or a part of it is timed already.
+        loop: the last pass through a loader that took a batch; None before any.
+        typical_step: ns of a step.
         loop_thread: identifier of the thread that took the last batch; 0 before any.
         starting_loop: the loop whose iterator is made or begun anew.
         fetched_samples: of all fetches.
@@ -108,6 +110,8 @@ class Process:
             -1,
             0,
         )  # of cores until then; (0, -1, 0) without batches
+        self.loop: Any = None
+        self.typical_step = RunningMedian()
         self.loop_thread = 0
         self.batches = 0  # that the loops took
         self.last_batch = (
@@ -265,6 +269,9 @@ class Process:
             self.places.look(phase[0], phase[1])
         elif step is not None:
             self.places.look(step.thread, "step")
+        long_step = self.loop and self.loop.step
+        if long_step and self.typical_step.is_exceeded(clock() - long_step.start[0]):
+            self.places.look(long_step.thread, LONG_STEP)
         if sees_others and self.loop_thread:
             known_threads = {self.loop_thread, threading.get_ident()}
             self.places.look_at_others(known_threads)
