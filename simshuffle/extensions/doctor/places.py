@@ -94,8 +94,8 @@ def describe_loader_line(loop: RecordedLoop) -> str:
 
 
 def describe_main_part(loop: RecordedLoop, is_slow: Flags) -> str:
-    """Return the sentence on where the part of the fetches is that makes some of them
-    slow, to stand behind another; '' if no place stands out.
+    """Return the sentence on where the part is that makes some fetches slow, to stand
+    behind another sentence; '' if no place stands out.
 
     The part is the one that takes the most more in slow fetches than in others.
 

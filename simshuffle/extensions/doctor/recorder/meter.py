@@ -64,6 +64,23 @@ def core_wait_ns() -> int:
         return -1
 
 
+def thread_cpu_ns(native_id: int) -> int:
+    """Return how long a thread of this process has computed, ns; 0 if not known.
+
+    Args:
+        native_id: of the thread, as the system numbers it.
+    """
+    try:
+        path = f"/proc/self/task/{native_id}/schedstat"
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:  # it has ended, or the system has no such file
+        return 0
+    try:
+        return int(_pread(descriptor, 64, 0).split()[0])
+    finally:
+        os.close(descriptor)
+
+
 _pread = os.pread  # the original, whoever replaces it
 
 
@@ -138,7 +155,7 @@ class RunningMedian:
         factor = FOLLOWING_FACTOR if is_above else 1 / FOLLOWING_FACTOR
         self.median_ns = self.median_ns * factor or float(duration_ns)
 
-    def is_exceeded(self, duration_ns: int) -> bool:
+    def takes_long(self, duration_ns: int) -> bool:
         """Return whether a duration is `LONG_FACTOR` times the median; False before any."""
         return 0 < LONG_FACTOR * self.median_ns < duration_ns
 

@@ -9,11 +9,11 @@ import linecache
 import os
 import re
 import sys
-import time
+import threading
 from collections.abc import Collection
 from typing import Any, Optional
 
-from .meter import clock
+from .meter import clock, thread_cpu_ns
 
 _OWN = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - pathlib is slow
 _STANDARD = os.path.dirname(os.path.abspath(os.__file__))  # noqa: PTH100, PTH120
@@ -111,7 +111,7 @@ def is_library(path: str) -> bool:
     return path.startswith(_STANDARD) or any(name in path for name in _INSTALLED)
 
 
-def _is_waiting(path: str, line: int) -> bool:
+def _calls_wait(path: str, line: int) -> bool:
     """Return whether a line is a library's, or calls what waits for something."""
     text = linecache.getline(path, line)
     return is_library(path) or _CALL_THAT_WAITS.search(text) is not None
@@ -151,13 +151,13 @@ class PlaceCounts:
 
     Attributes:
         counts: by place, how often a thread was seen there.
-        computed_before: by thread, ns that it had computed when others were looked at.
+        last_cpu_ns: by thread, ns that it had computed when others were looked at.
         looked_at: clock at that time.
     """
 
     def __init__(self) -> None:
         self.counts: dict[Key, int] = {}
-        self.computed_before: dict[int, int] = {}
+        self.last_cpu_ns: dict[int, int] = {}
         self.looked_at = 0
 
     def look(self, thread: int, operation: str) -> None:
@@ -178,27 +178,27 @@ class PlaceCounts:
         """Count the places of threads that computed since they were last looked at, for
         `BUSY` of that time or more, in a line that is not a library's and does not wait.
 
-        Where the system does not say what a thread computed, nothing is counted.
+        Threads that the threading module does not know, and all of a system that does
+        not say what a thread computed, are not counted.
 
         Args:
             known_threads: identifiers of threads that do not count.
         """
-        if not hasattr(time, "pthread_getcpuclockid"):
-            return
         now = clock()
-        computed = {}
-        # none of these threads can end before this one gives the interpreter up
+        computed_ns = {}
         for thread, frame in sys._current_frames().items():
-            if thread in known_threads:
+            native_id = getattr(threading._active.get(thread), "native_id", None)
+            if thread in known_threads or native_id is None:
                 continue
-            cpu_clock = time.pthread_getcpuclockid(thread)
-            computed[thread] = time.clock_gettime_ns(cpu_clock)
-            before = self.computed_before.get(thread, computed[thread])
-            if computed[thread] - before >= BUSY * (now - self.looked_at):
+            computed_ns[thread] = thread_cpu_ns(native_id)
+            added_ns = computed_ns[thread] - self.last_cpu_ns.get(
+                thread, computed_ns[thread]
+            )
+            if added_ns >= BUSY * (now - self.looked_at):
                 place = locate(frame)
-                if place is not None and not _is_waiting(place[0], place[2]):
+                if place is not None and not _calls_wait(place[0], place[2]):
                     self._count((OTHER_THREAD, *place))
-        self.computed_before, self.looked_at = computed, now
+        self.last_cpu_ns, self.looked_at = computed_ns, now
 
     def _count(self, key: Key) -> None:
         """Count a place, unless it is a new one beyond `MAX_PLACES`."""

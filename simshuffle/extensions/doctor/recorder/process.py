@@ -270,7 +270,7 @@ class Process:
         elif step is not None:
             self.places.look(step.thread, "step")
         long_step = self.loop and self.loop.step
-        if long_step and self.typical_step.is_exceeded(clock() - long_step.start[0]):
+        if long_step and self.typical_step.takes_long(clock() - long_step.start[0]):
             self.places.look(long_step.thread, LONG_STEP)
         if sees_others and self.loop_thread:
             known_threads = {self.loop_thread, threading.get_ident()}
