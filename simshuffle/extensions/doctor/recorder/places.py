@@ -186,8 +186,9 @@ class PlaceCounts:
         """
         now = clock()
         computed_ns = {}
+        threads = vars(threading).get("_active", {})  # without the lock of `enumerate`
         for thread, frame in sys._current_frames().items():
-            native_id = getattr(threading._active.get(thread), "native_id", None)
+            native_id = getattr(threads.get(thread), "native_id", None)
             if thread in known_threads or native_id is None:
                 continue
             computed_ns[thread] = thread_cpu_ns(native_id)
