@@ -1,6 +1,7 @@
 """What a repository is expected to have is there and true: the paper and its references, the
 artifact, issue forms, the workflow, the line of facts in README.md."""
 
+import csv
 import importlib.util
 import re
 import tomllib
@@ -49,14 +50,17 @@ def test_the_readme_asks_no_other_host_for_pictures():
 
 
 def test_the_table_of_packages_has_all_that_an_installation_takes_and_the_extras():
-    """docs/commands.md, in words of pyproject.toml."""
-    text = (ROOT / "docs" / "commands.md").read_text("utf-8").partition("**Installation**")[2]
-    table = text.partition("## ")[0]
-    listed = re.findall(r"^\| ([\w.]+)(?:, with \w+)? \| ", table, re.MULTILINE)
+    """docs/data/installation.csv and docs/commands.md, in words of pyproject.toml."""
+    table = (ROOT / "docs" / "data" / "installation.csv").read_text("utf-8")
+    rows = list(csv.DictReader(table.splitlines()))
     named = [re.split("[><=]", needed)[0] for needed in PROJECT["dependencies"]]
-    assert sorted(listed) == sorted(["package", *named])
+    assert sorted(row["package"].partition(",")[0] for row in rows) == sorted(named)
+    text = (ROOT / "docs" / "commands.md").read_text("utf-8").partition("**Installation**")[2]
+    largest = sorted(rows, key=lambda row: -int(row["megabytes"]))[:3]
+    assert [row["package"].partition(",")[0] for row in largest] == ["numba", "pyarrow", "scipy"]
+    assert f"scipy are {sum(int(row['megabytes']) for row in largest)} " in text
     extras = set(PROJECT["optional-dependencies"]) - {"docs"}
-    assert extras <= set(re.findall(r"`(\w+)`", table.partition("What an")[0]))
+    assert extras <= set(re.findall(r"`(\w+)`", text.partition("An installation")[0]))
 
 
 def test_the_changelog_has_the_form_of_keep_a_changelog():
