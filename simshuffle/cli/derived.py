@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
+from inspect import Parameter
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -35,13 +36,13 @@ def add_verb(app: typer.Typer, verb: Verb[Any]) -> None:
 
     ``app`` holds all verbs, or the verbs of a group.
     """
-    fields = fields_of(verb.options)
-    own_names = {field.name for field in fields}
 
     def perform(*, json: bool, **words_of_option: Any) -> None:
         """Run the verb with the values of its options; None and [] are not given."""
+        fields = fields_of(verb.options)
         table_format = words_of_option.pop("to")
-        if "to" in own_names:  # words of its own beside those of the format
+        # words of the verb's own option stand beside those of the format
+        if any(field.name == "to" for field in fields):
             words_of_option["to"], table_format = split_formats(table_format or ())
         values = {}
         for field in fields:
@@ -51,13 +52,27 @@ def add_verb(app: typer.Typer, verb: Verb[Any]) -> None:
                 )
         run_verb(verb, values, json=json, table_format=table_format)
 
-    # all that is wrong with the options of a study is said together, by `fill_options`
-    options = [*map(typer_parameter, fields), keyword("json", AsJson, False)]
-    options += [] if "to" in own_names else [keyword("to", To, None)]
     text = inspect.getdoc(verb.options) or ""
     command(
-        app, verb.group, *verb.examples, name=verb.word, text=text, parameters=options
+        app,
+        verb.group,
+        *verb.examples,
+        name=verb.word,
+        text=text,
+        parameters=_parameters_of(verb),
     )(perform)
+
+
+def _parameters_of(verb: Verb[Any]) -> Iterator[Parameter]:
+    """Yield the options of a verb as typer understands them, then --json and --to.
+
+    All that is wrong with the options of a study is said together, by `fill_options`.
+    """
+    fields = fields_of(verb.options)
+    yield from map(typer_parameter, fields)
+    yield keyword("json", AsJson, False)
+    if all(field.name != "to" for field in fields):
+        yield keyword("to", To, None)
 
 
 def run_verb(

@@ -97,7 +97,8 @@ def command(
         examples: whole commands for the help.
         name: of the verb; by default the function's.
         text: of the help; by default the function's docstring.
-        parameters: that options are made from; by default those of the function.
+        parameters: that options are made from; by default those of the function. They
+            are read once, when the verb is called or its help is printed.
         record: a dataclass whose fields options are made from; the function takes one
             instance.
         runs: whether the verb runs another command: options that it does not know are
@@ -113,8 +114,20 @@ def command(
         # lines of the source are not those of a terminal
         paragraphs = (text or inspect.getdoc(verb) or "").split("\n\n")
         paragraphs = [" ".join(paragraph.split()) for paragraph in paragraphs]
+
+        def stand_in() -> None:
+            """Stand in for the verb until `VerbCommand` makes its options."""
+
+        @functools.cache
+        def make_run() -> Callable[..., None]:
+            """Return the verb with its options as typer's."""
+            if record is None:
+                return with_volume_options(verb, parameters)
+            return with_record_options(verb, record)
+
+        stand_in.make_run = make_run  # type: ignore[attr-defined]
         app.command(
-            name,
+            name or verb.__name__.replace("_", "-"),
             cls=VerbCommand,
             help="\n\n".join(paragraphs),
             short_help=paragraphs[0],
@@ -122,11 +135,7 @@ def command(
             rich_help_panel=group,
             hidden=hidden,
             context_settings={"ignore_unknown_options": runs},
-        )(
-            with_volume_options(verb, parameters)
-            if record is None
-            else with_record_options(verb, record)
-        )
+        )(stand_in)
         return verb
 
     return register
@@ -320,7 +329,27 @@ def print_help(ctx: Any, _: Any, is_requested: bool) -> None:
 
 
 class VerbCommand(TyperCommand):
-    """The command of a verb, whose help lists the words that options take."""
+    """The command of a verb, whose help lists the words that options take.
+
+    Its options and its callback are made when one of them is first read: a command
+    needs those of one verb only.
+    """
+
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        """Take the settings of typer, whose callback stands in for the verb."""
+        super().__init__(*arguments, **settings)
+        self.make_run = self.callback.make_run
+        del self.params, self.callback
+
+    def __getattr__(self, name: str) -> Any:
+        """Make the options and the callback, and return the one of that name."""
+        if name not in {"params", "callback"}:
+            raise AttributeError(f"{type(self).__name__} has no attribute '{name}'")
+        app = typer.Typer(add_completion=False)
+        app.command()(self.make_run())
+        made: Any = typer.main.get_command(app)
+        self.params, self.callback = made.params, made.callback
+        return getattr(self, name)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the words of the command; ``args`` change.
