@@ -147,12 +147,16 @@ def write_files(folder: Path, texts: Mapping[str, str]) -> list[Path]:
 def tune_garbage_collector() -> None:
     """Leave what a command has loaded out of garbage collection from now on.
 
-    Reference cycles are then searched for every `LOADED_THRESHOLD` objects. Nothing is
-    changed where a program calls `main`.
+    Reference cycles are then searched for every `LOADED_THRESHOLD` objects, and
+    matplotlib is imported without what only interactive help shows. Nothing is changed
+    where a program calls `main`.
     """
     if gc.get_threshold()[0] == LOADING_THRESHOLD:
+        from simshuffle.report.style import leave_out_property_tables
+
         gc.freeze()
         gc.set_threshold(LOADED_THRESHOLD)
+        leave_out_property_tables()
 
 
 Set = Annotated[Mapping[str, Any] | None, SET]

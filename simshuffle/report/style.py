@@ -4,6 +4,8 @@ figures' files.
 
 from __future__ import annotations
 
+import importlib
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -173,3 +175,34 @@ def metadata(suffix: str, description: str) -> dict[str, Any]:
     """
     date_key, subject_key = _METADATA.get(suffix, ("Date", "Description"))
     return {date_key: None, **({subject_key: description} if description else {})}
+
+
+_with_property_tables: ContextVar[bool] = ContextVar(
+    "with_property_tables", default=True
+)
+"""Whether the docstrings of matplotlib's artists list the properties of the artists."""
+
+
+def leave_out_property_tables() -> None:
+    """Have `load_artists` import matplotlib without the tables of properties in its
+    docstrings, in a process that shows no docstrings.
+    """
+    _with_property_tables.set(False)
+
+
+def load_artists() -> None:
+    """Import matplotlib's artists, which are needed next.
+
+    matplotlib makes the tables of properties when it is imported, in a quarter of the
+    time of the import. They are left out only after `leave_out_property_tables`, and
+    not where matplotlib is imported already.
+    """
+    if _with_property_tables.get() or "matplotlib.artist" in sys.modules:
+        return
+    artist = importlib.import_module("matplotlib.artist")
+    make_table = artist.kwdoc
+    artist.kwdoc = lambda _: ""
+    try:
+        importlib.import_module("matplotlib.figure")
+    finally:
+        artist.kwdoc = make_table

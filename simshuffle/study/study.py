@@ -24,7 +24,7 @@ from simshuffle.errors import Problem, refuse
 from simshuffle.report.console import html, terminal_text
 from simshuffle.report.folders import INPUTS, write_folder
 from simshuffle.report.names import short_names, with_short_names
-from simshuffle.report.style import sign_figure
+from simshuffle.report.style import load_artists, sign_figure
 from simshuffle.report.table_io import plain_rows
 from simshuffle.study.cell import Cell, Outcome, code_digest
 from simshuffle.study.long_table import LazyTables, get_lazily, get_long
@@ -335,8 +335,8 @@ class Result:
         ``name`` is that of the file, without suffix, where there is only one figure;
         several keep the names that the study gives them.
         """
-        # matplotlib, where it is drawn
-        from simshuffle.report import canvas, paper  # noqa: PLC0415
+        load_artists()
+        from simshuffle.report import canvas, paper  # noqa: PLC0415 - matplotlib
 
         target = Path(folder)
         target.mkdir(parents=True, exist_ok=True)
