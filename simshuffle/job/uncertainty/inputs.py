@@ -208,31 +208,37 @@ def scenario_numbers(scenario: Scenario) -> Iterator[tuple[str, Number]]:
     accelerator_prefix = (
         f"workload.model.accelerators.{scenario.cluster.host.accelerator}."
     )
-    for root in ("cluster", "workload"):
-        for key, number in walk_numbers(getattr(scenario, root), root, ("", "")):
+    written = scenario.model_dump(mode="json", include={"cluster", "workload"})
+    for root, written_record in written.items():
+        record = getattr(scenario, root)
+        for key, number in walk_numbers(record, written_record, root, ("", "")):
             if "accelerators." not in key or key.startswith(accelerator_prefix):
                 yield key, number
 
 
 def walk_numbers(
-    record: Any, path: str, sources: tuple[str, str | dict[str, str]]
+    record: Any,
+    written: Mapping[str, Any],
+    path: str,
+    sources: tuple[str, str | dict[str, str]],
 ) -> Iterator[tuple[str, Number]]:
     """Yield the dotted key and number of every time, rate and curve of a record, nested
     records included; sizes, shares and integers are choices.
 
-    Numbers of 0 or below are left out. ``path`` is the dotted key of the record.
-    ``sources`` is the path of the nearest record around it that has sources, and these
-    sources.
+    Numbers of 0 or below are left out. ``written`` is the record as it is written in a
+    file. ``path`` is the dotted key of the record. ``sources`` is the path of the
+    nearest record around it that has sources, and these sources.
     """
     if isinstance(record, Sourced):
         sources = path, record.source
-    plain_record = record.model_dump(mode="json") if isinstance(record, Spec) else {}
     for name, value in dict(record).items():
         key = f"{path}.{name}"
         if isinstance(value, Spec | dict):
-            yield from walk_numbers(value, key, sources)
-        elif isinstance(value, Curve) or (isinstance(value, float) and value > 0):
-            dimension = _dimension(plain_record.get(name))
+            yield from walk_numbers(value, written.get(name, {}), key, sources)
+        elif isinstance(record, Spec) and (
+            isinstance(value, Curve) or (isinstance(value, float) and value > 0)
+        ):
+            dimension = _dimension(written.get(name))
             if dimension is not None:
                 yield key, (value, _source(key, *sources), dimension)
 
