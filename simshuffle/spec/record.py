@@ -113,6 +113,22 @@ class Sourced(Spec):
         return values
 
 
+class BuiltOnce:
+    """Annotations of a float whose schema pydantic builds once, and not once for each
+    field that has them.
+    """
+
+    def __init__(self, *annotations: Any) -> None:
+        self._type = Annotated[float, *annotations]
+        self._schema: Any = None
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        """Return a copy of the schema, to which pydantic adds what is the field's own."""
+        if self._schema is None:
+            self._schema = handler.generate_schema(self._type)
+        return {**self._schema, "metadata": {**self._schema.get("metadata", {})}}
+
+
 def quantity_schema(dimension: Dimension, positive: bool = False) -> dict[str, Any]:
     """Return the JSON Schema of a quantity that is not negative, as it is written in a
     file; with ``positive`` not 0 either.
@@ -132,7 +148,7 @@ def text_type(dimension: Dimension, positive: bool = False) -> Any:
     return Annotated[str, WithJsonSchema(quantity_schema(dimension, positive))]
 
 
-def _quantity_annotations(dimension: Dimension, *, positive: bool) -> Any:
+def _quantity_annotations(dimension: Dimension, *, positive: bool) -> BuiltOnce:
     """Make the annotations of a field that holds a quantity in SI units and is written
     with a unit.
     """
@@ -144,7 +160,7 @@ def _quantity_annotations(dimension: Dimension, *, positive: bool) -> Any:
         except UnitError as error:
             raise PydanticCustomError("unit", "{text}", {"text": str(error)}) from None
 
-    return (
+    return BuiltOnce(
         BeforeValidator(read, json_schema_input_type=text_type(dimension, positive)),
         PlainSerializer(
             lambda value: format_quantity(value, dimension), return_type=str
@@ -186,21 +202,21 @@ def share_as_float(value: object) -> object:
     return whole_as_float(value)
 
 
-NBytes = Annotated[float, *_quantity_annotations(Dimension.NBYTES, positive=False)]
+NBytes = Annotated[float, _quantity_annotations(Dimension.NBYTES, positive=False)]
 """Bytes, not negative; written with a unit ('110 kB')."""
 PositiveNBytes = Annotated[
-    float, *_quantity_annotations(Dimension.NBYTES, positive=True)
+    float, _quantity_annotations(Dimension.NBYTES, positive=True)
 ]
 """Bytes, greater than 0."""
-Seconds = Annotated[float, *_quantity_annotations(Dimension.SECONDS, positive=False)]
+Seconds = Annotated[float, _quantity_annotations(Dimension.SECONDS, positive=False)]
 """Seconds, not negative; written with a unit ('90 ns')."""
 PositiveSeconds = Annotated[
-    float, *_quantity_annotations(Dimension.SECONDS, positive=True)
+    float, _quantity_annotations(Dimension.SECONDS, positive=True)
 ]
 """Seconds, greater than 0."""
-Bandwidth = Annotated[float, *_quantity_annotations(Dimension.BANDWIDTH, positive=True)]
+Bandwidth = Annotated[float, _quantity_annotations(Dimension.BANDWIDTH, positive=True)]
 """Bytes per second, greater than 0; written with a unit ('12.5 GB/s', '100 Gbit/s')."""
-Frequency = Annotated[float, *_quantity_annotations(Dimension.FREQUENCY, positive=True)]
+Frequency = Annotated[float, _quantity_annotations(Dimension.FREQUENCY, positive=True)]
 """Operations per second, greater than 0; written with a unit ('45 k/s')."""
 _Percent = Annotated[
     str,
@@ -213,13 +229,13 @@ _Percent = Annotated[
     ),
 ]
 _share = BeforeValidator(share_as_float, json_schema_input_type=float | _Percent)
-Fraction = Annotated[float, _share, Field(ge=0, le=1)]
+Fraction = Annotated[float, BuiltOnce(_share, Field(ge=0, le=1))]
 """A number from 0 to 1, or in percent ('10 %')."""
-Share = Annotated[float, _share, Field(ge=0, lt=1)]
+Share = Annotated[float, BuiltOnce(_share, Field(ge=0, lt=1))]
 """A share of something of which some is left: at least 0, less than 1."""
-NonNegative = Annotated[float, BeforeValidator(whole_as_float), Field(ge=0)]
+NonNegative = Annotated[float, BuiltOnce(BeforeValidator(whole_as_float), Field(ge=0))]
 """A number without unit, not negative."""
-Positive = Annotated[float, BeforeValidator(whole_as_float), Field(gt=0)]
+Positive = Annotated[float, BuiltOnce(BeforeValidator(whole_as_float), Field(gt=0))]
 """A number without unit, greater than 0."""
 Count = Annotated[int, Field(ge=1, le=2**53)]
 """A whole number, at least 1."""
