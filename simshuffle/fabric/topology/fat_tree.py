@@ -359,7 +359,8 @@ class FatTree(Sourced, Interconnect):
             "bandwidth": self.link_bandwidth,
             "latency": self.cable_latency,
         }
-        for level in range(1, self.num_levels + 1):
+        tiers = [self._tier(level) for level in range(1, self.num_levels + 1)]
+        for level, tier in enumerate(tiers, 1):
             parents = itertools.product(
                 *(range(upper.parents) for upper in links[1:level])
             )
@@ -367,52 +368,33 @@ class FatTree(Sourced, Interconnect):
             for parent_digits, subtree_digits in itertools.product(parents, subtrees):
                 if self._is_empty(subtree_digits, links):
                     continue  # no host below: not built
-                name = self._name(level, subtree_digits, parent_digits)
+                name = self._name(tier, subtree_digits, parent_digits)
                 children: list[str] = []
                 if level > 1:
                     child_names = (
                         self._name(
-                            level - 1, (*subtree_digits, child), parent_digits[:-1]
+                            tiers[level - 2],
+                            (*subtree_digits, child),
+                            parent_digits[:-1],
                         )
                         for child in range(links[level - 1].children)
                     )
                     children = [child for child in child_names if child in graph]
                 parallel = links[level - 1].parallel
-                self._add_switch(
-                    graph, name, level, children, links=parallel, cable=cable
-                )
+                if self.directors and level == len(tiers):
+                    self.directors.add_modules(
+                        graph,
+                        name,
+                        self.switch_latency,
+                        [children],
+                        links=parallel,
+                        cable=cable,
+                    )
+                    continue
+                add_switch(graph, name, tier, self.switch_latency)
+                for child_name in children:
+                    connect(graph, child_name, name, links=parallel, **cable)
         self._add_hosts(graph, links, cable)
-
-    def _add_switch(
-        self,
-        graph: Graph,
-        name: str,
-        level: int,
-        children: list[str],
-        *,
-        links: int,
-        cable: dict[str, Any],
-    ) -> None:
-        """Add a switch of a level, or the modules of a director, with links to its
-        children.
-
-        Args:
-            graph: the network that the switch is added to.
-            name: of the switch.
-            level: 1 for leaf switches.
-            children: names of the switches below that it is linked to.
-            links: parallel links to each of them.
-            cable: bandwidth and latency of each link.
-        """
-        latency = self.switch_latency
-        if self.directors and level == self.num_levels:
-            self.directors.add_modules(
-                graph, name, latency, [children], links=links, cable=cable
-            )
-            return
-        add_switch(graph, name, self._tier(level), latency)
-        for child_name in children:
-            connect(graph, child_name, name, links=links, **cable)
 
     @staticmethod
     def _subtrees(links: list[LevelLinks]) -> Iterable[tuple[int, ...]]:
@@ -450,7 +432,7 @@ class FatTree(Sourced, Interconnect):
         leaves = list(self._subtrees(links[1:]))
         # of a host: one on the leaf switches of each rail, or all on the only switch
         rails, parallel = (self.rails, 1) if len(links) > 1 else (1, self.rails)
-        leaf_names = [self._name(1, leaf, ()) for leaf in leaves]
+        leaf_names = [self._name("leaf", leaf, ()) for leaf in leaves]
         hosts_per_leaf = self.hosts_per_leaf
         for host in range(self.num_hosts):
             name = f"h{host:04d}"
@@ -469,12 +451,9 @@ class FatTree(Sourced, Interconnect):
             return "leaf"
         return "spine" if level == self.num_levels else f"level{level}"
 
+    @staticmethod
     def _name(
-        self,
-        level: int,
-        subtree_digits: tuple[int, ...],
-        parent_digits: tuple[int, ...],
+        tier: str, subtree_digits: tuple[int, ...], parent_digits: tuple[int, ...]
     ) -> str:
         """Return the name of a switch: its tier, then its digits, such as ``leaf.3``."""
-        digits = ".".join(str(digit) for digit in (*subtree_digits, *parent_digits))
-        return f"{self._tier(level)}.{digits}" if digits else self._tier(level)
+        return ".".join([tier, *map(str, subtree_digits), *map(str, parent_digits)])
