@@ -200,8 +200,9 @@ class Fabric:
     @cached_property
     def shortest_choices(self) -> Choices:
         """The choices among all links that begin a shortest route."""
+        steps = self.switches.steps(self.goals)
         return self.choices_by_steps(
-            self.switches.steps(self.goals), np.ones(len(self.switches.arc_src), int)
+            steps, np.ones(len(self.switches.arc_src), steps.dtype)
         )
 
     @cached_property
@@ -326,40 +327,47 @@ class Fabric:
         """
         switches = self.switches
         choice_index = np.full((len(switches.nodes), len(self.goals)), -1, np.int32)
-        arcs_of_choices: list[Ints64] = []
+        num_choices = 0
+        # for each switch: the arcs of its choices, one choice after the other; arcs of each choice
+        arcs_of_switches = [np.zeros(0, np.int64)]
+        counts_of_switches = [np.zeros(0, np.int64)]
         # for each switch: (arcs, goals) which arcs may be taken; goals with equal columns share a
         # choice, and a column without any arc is none
         for switch in range(len(switches.nodes)):
             arcs = slice(switches.first_arc[switch], switches.first_arc[switch + 1])
             if arcs.start == arcs.stop:
                 continue
-            is_allowed = nearer(switch, arcs) & self.is_passable(arcs)
+            is_allowed = nearer(switch, arcs)
+            if not switches.is_transit[switches.arc_dst[arcs]].all():
+                is_allowed &= self.is_passable(arcs)
             example_goals, kind_of_goal = _group_equal_columns(is_allowed)
             has_arcs = is_allowed[:, example_goals].any(axis=0)
-            new_choice = len(arcs_of_choices) + np.cumsum(has_arcs) - 1
+            new_choice = num_choices + np.cumsum(has_arcs) - 1
             choice_index[switch] = np.where(has_arcs, new_choice, -1)[kind_of_goal]
             if not has_arcs.any():
                 continue
             choice, arc = np.nonzero(is_allowed[:, example_goals[has_arcs]].T)
-            choice_ends = np.searchsorted(
-                choice, np.arange(1, np.count_nonzero(has_arcs))
-            )
-            arcs_of_choices += np.split(switches.first_arc[switch] + arc, choice_ends)
-        return self._assemble_choices(choice_index, arcs_of_choices)
+            arcs_of_switches.append(switches.first_arc[switch] + arc)
+            counts_of_switches.append(np.bincount(choice))
+            num_choices += len(counts_of_switches[-1])
+        return self._assemble_choices(
+            choice_index,
+            np.concatenate(arcs_of_switches),
+            np.concatenate(counts_of_switches),
+        )
 
     def _assemble_choices(
-        self, choice_index: Ints32, arcs_of_choices: list[Ints64]
+        self, choice_index: Ints32, arcs: Ints64, num_neighbours: Ints64
     ) -> Choices:
         """Assemble the record of all choices.
 
         Args:
             choice_index: (switches, goals) `Choices.index`, taken over as is.
-            arcs_of_choices: for each choice the indices of its arcs; at least one each.
+            arcs: the indices of the arcs of all choices, one choice after the other.
+            num_neighbours: (choices,) arcs of each choice; at least one each.
         """
         switches = self.switches
         # one row for each neighbour of each choice, in order
-        arcs = np.concatenate([np.zeros(0, np.int64), *arcs_of_choices])
-        num_neighbours = np.array([len(arcs) for arcs in arcs_of_choices], np.int64)
         first_neighbour = np.append(0, np.cumsum(num_neighbours))
         leads_down = (
             switches.depth[switches.arc_dst[arcs]]
@@ -416,10 +424,10 @@ def _group_equal_columns(columns: Flags) -> tuple[Ints64, Ints64]:
         column.
     """
     # equal columns are equal words of 64 bits: a bit for each row, packed and padded
-    packed = np.packbits(columns, axis=0)
-    column_bytes = np.zeros((columns.shape[1], -(-len(columns) // 64) * 8), np.uint8)
-    column_bytes[:, : len(packed)] = packed.T
-    words = column_bytes.view(np.uint64).T
+    num_rows, num_columns = columns.shape
+    bits = np.zeros((num_columns, -(-num_rows // 64) * 64), bool)
+    bits[:, :num_rows] = columns.T
+    words = np.packbits(bits).view(np.uint64).reshape(num_columns, -1).T
     order = np.lexsort(words)
     in_order = words[:, order]
     is_first = np.ones(len(order), bool)
