@@ -80,15 +80,7 @@ class Column:
         if missing.any():  # otherwise a long column would be copied
             values = values[~missing]
         if self.kind == "text":
-            is_categorical = isinstance(values.dtype, pd.CategoricalDtype)
-            distinct = values.cat.categories if is_categorical else values.unique()
-            has_foreign = self.choices and not set(distinct) <= set(self.choices)
-            rule = f"must be one of {', '.join(self.choices)}" if has_foreign else ""
-            return (
-                rule
-                if all(isinstance(value, str) for value in distinct)
-                else "must be texts"
-            )
+            return self._fault_of_texts(values)
         if self.kind == "flag":
             is_flag = (
                 pd.api.types.is_bool_dtype(values) or values.isin([True, False]).all()
@@ -116,6 +108,22 @@ class Column:
         ):
             return f"must be from {self.low:g} to {self.high:g}"
         return ""
+
+    def _fault_of_texts(self, values: pd.Series[Any]) -> str:
+        """Return the rule that the values of a column of texts break, as `fault` does;
+        none of ``values`` is missing.
+        """
+        is_categorical = isinstance(values.dtype, pd.CategoricalDtype)
+        distinct = values.cat.categories if is_categorical else values
+        # such a column of pandas holds nothing but texts
+        is_text = isinstance(distinct.dtype, pd.StringDtype)
+        if is_text and not self.choices:
+            return ""
+        distinct = distinct.unique()
+        if not (is_text or all(isinstance(value, str) for value in distinct)):
+            return "must be texts"
+        is_foreign = self.choices and not set(distinct) <= set(self.choices)
+        return f"must be one of {', '.join(self.choices)}" if is_foreign else ""
 
 
 def text(
