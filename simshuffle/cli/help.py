@@ -338,7 +338,8 @@ class VerbCommand(TyperCommand):
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         """Take the settings of typer, whose callback stands in for the verb."""
         super().__init__(*arguments, **settings)
-        self.make_run = self.callback.make_run
+        stand_in: Any = self.callback
+        self.make_run = stand_in.make_run
         del self.params, self.callback
 
     def __getattr__(self, name: str) -> Any:
@@ -347,8 +348,9 @@ class VerbCommand(TyperCommand):
             raise AttributeError(f"{type(self).__name__} has no attribute '{name}'")
         app = typer.Typer(add_completion=False)
         app.command()(self.make_run())
-        made: Any = typer.main.get_command(app)
-        self.params, self.callback = made.params, made.callback
+        command: Any = typer.main.get_command(app)
+        self.params = command.params
+        self.callback = command.callback
         return getattr(self, name)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

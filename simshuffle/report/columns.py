@@ -119,10 +119,10 @@ class Column:
         is_text = isinstance(distinct.dtype, pd.StringDtype)
         if is_text and not self.choices:
             return ""
-        distinct = distinct.unique()
-        if not (is_text or all(isinstance(value, str) for value in distinct)):
+        texts = set(distinct.unique())
+        if not (is_text or all(isinstance(text, str) for text in texts)):
             return "must be texts"
-        is_foreign = self.choices and not set(distinct) <= set(self.choices)
+        is_foreign = self.choices and not texts <= set(self.choices)
         return f"must be one of {', '.join(self.choices)}" if is_foreign else ""
 
 

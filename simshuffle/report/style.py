@@ -199,7 +199,7 @@ def load_artists() -> None:
     """
     if _with_property_tables.get() or "matplotlib.artist" in sys.modules:
         return
-    artist = importlib.import_module("matplotlib.artist")
+    artist: Any = importlib.import_module("matplotlib.artist")
     make_table = artist.kwdoc
     artist.kwdoc = lambda _: ""
     try:
