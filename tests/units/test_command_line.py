@@ -460,3 +460,32 @@ def test_commas_part_several_numbers_of_every_option():
     (hiding,) = (each for each in records if each.__name__ == "HidingOptions")
     (variant,) = (of for of in fields_of(hiding) if of.name == "variant")
     assert variant.read(["wire, pair"]) == ["wire", "pair"]
+
+
+def test_options_of_a_verb_are_made_when_one_is_read():
+    group = typer.main.get_command.__wrapped__(app)
+    for name in ("run", "check"):
+        assert not {"params", "callback"} & vars(group.commands[name]).keys()
+    assert "seeds" in {option.name for option in group.commands["run"].params}
+    assert {"params", "callback"} <= vars(group.commands["run"]).keys()
+    assert "params" not in vars(group.commands["check"])
+
+
+DOCSTRING = """
+import sys
+from simshuffle.report import style
+style.load_artists()
+assert "matplotlib" not in sys.modules
+if {leaves_out}:
+    style.leave_out_property_tables()
+style.load_artists()
+from matplotlib.artist import kwdoc
+from matplotlib.lines import Line2D
+print("dash_capstyle" in Line2D.set.__doc__, "dash_capstyle" in kwdoc(Line2D))
+"""
+
+
+@pytest.mark.parametrize("leaves_out", [True, False])
+def test_only_a_command_imports_matplotlib_without_tables_of_properties(tmp_path, leaves_out):
+    printed = python("-c", DOCSTRING.format(leaves_out=leaves_out), cwd=tmp_path).stdout
+    assert printed.split() == [str(not leaves_out), "True"]

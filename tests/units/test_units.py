@@ -1,11 +1,14 @@
 """Quantities: what is read, what is refused, and that writing and reading are inverses."""
 
 import math
+from typing import Annotated
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from pydantic import Field, ValidationError, WithJsonSchema
 
+from simshuffle.spec.record import NonNegative, Seconds, Spec
 from simshuffle.spec.units import Dimension, UnitError, format_quantity, parse_quantity, readable
 
 B, S, BW, F = Dimension.NBYTES, Dimension.SECONDS, Dimension.BANDWIDTH, Dimension.FREQUENCY
@@ -228,3 +231,21 @@ def test_a_unit_in_other_letters_or_words_is_told_the_right_ones(text, dimension
         parse_quantity(text, dimension)
     assert ("did you mean" in str(caught.value)) == (meant is not None)
     assert meant is None or f"did you mean {meant}?" in str(caught.value)
+
+
+def test_fields_of_one_quantity_keep_what_is_their_own():
+    class Copies(Spec):
+        first: Annotated[Seconds, WithJsonSchema({"type": "null"}), Field(le=1.0)]
+        second: Seconds = Field(description="of the second copy")
+        number: NonNegative = Field(description="of copies")
+
+    properties = Copies.model_json_schema()["properties"]
+    types = {name: field["type"] for name, field in properties.items()}
+    assert types == {"first": "null", "second": "string", "number": "number"}
+    assert properties["second"]["description"] == "of the second copy"
+    copies = Copies.model_validate({"first": "2 ms", "second": "5 s", "number": 3})
+    assert (copies.first, copies.second, copies.number) == (0.002, 5.0, 3.0)
+    written = {"first": "2 ms", "second": "5 s", "number": 3.0}
+    assert copies.model_dump(mode="json") == written
+    with pytest.raises(ValidationError, match="first"):
+        Copies.model_validate({"first": "5 s", "second": "5 s", "number": 3})
