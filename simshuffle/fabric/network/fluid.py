@@ -34,9 +34,9 @@ Where to read, each file standing on those before it:
 
 - ``fluid_records.py``: the arrays, by owner, with the meaning and unit of each field;
   ``tests/fluid_check.py``: what holds between them after every event, in plain Python;
-- ``fluid_members.py``: the flows of a link; ``fluid_events.py``: the next event, an end or a delay
-  that passes, and the posting of transfers; ``fluid_ahead.py``: the next data, fetched into the
-  caches where a network is larger than they are;
+- ``fluid_ahead.py``: the next data, fetched into the caches; ``fluid_members.py``: the flows of a
+  link; ``fluid_events.py``: the next event, an end or a delay that passes, and the posting of
+  transfers;
 - ``fluid_repair.py``, ``fluid_sweep.py``, ``fluid_fill.py``: three ways to make rates fair again;
 - ``fluid_transfers.py``: the choice among them; the life of a transfer around its draining:
   dependencies, delays, pairs, groups; the loop of events;
@@ -390,7 +390,7 @@ class FluidNetwork(TransferGroups):
             nodes=nodes, hops=enlarge(state.hops, count * state.width)
         )
         self._graph = self._graph._replace(
-            heap=enlarge(self._graph.heap, count),
+            heap=enlarge(self._graph.heap, count + 1),
             starting=np.empty(count, np.int32),
             queue=np.empty(2 * count, np.int32),
             slots=np.empty(count, np.int32),

@@ -23,6 +23,7 @@ from simshuffle.fabric.network.fluid_records import (
     PER_GROUP,
     ZERO,
     FluidState,
+    TransferGraph,
 )
 from simshuffle.spec.compiling import compiled, int64, intrinsic
 
@@ -110,6 +111,37 @@ def _fetch_links(s: FluidState, n: int) -> None:
                     s.flows[i] = s.hops[hop].next
                     for k in range(flow * width, flow * width + s.nodes[flow].n_hops):
                         _fetch_link(s, int64(s.hops[k].link))
+
+
+@compiled
+def fetch_route(s: FluidState, flow: int) -> None:
+    """Fetch the links of the route of a flow that starts or ends."""
+    for hop in range(flow * s.width, flow * s.width + s.nodes[flow].n_hops):
+        _fetch_link(s, int64(s.hops[hop].link))
+
+
+@compiled
+def fetch_transfer(s: FluidState, flow: int) -> None:
+    """Fetch the route of a transfer whose delay passes next, and the transfer after it
+    in its run.
+    """
+    next_flow = int64(s.nodes[flow].next)
+    fetch(s.nodes, next_flow, 0)
+    fetch(s.nodes, next_flow, CACHE_LINE)
+    fetch(s.hops, flow * s.width, 0)
+    fetch(s.hops, (flow + 1) * s.width - 1, 0)
+
+
+@compiled
+def fetch_dependants(s: FluidState, g: TransferGraph, flow: int) -> None:
+    """Fetch the group that counts the end of a flow, and the first transfer that waits
+    for it.
+    """
+    node = s.nodes[flow]
+    fetch(g.groups, int64(node.group), 0)
+    fetch(g.edges, int64(node.first_edge), 0)
+    if node.first_edge >= 0:
+        fetch(s.nodes, int64(g.edges[node.first_edge].to), CACHE_LINE)
 
 
 @compiled

@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import numpy as np
 
+from simshuffle.fabric.network.fluid_ahead import fetch_transfer
 from simshuffle.fabric.network.fluid_records import (
     DELAYED,
     FAN,
     PER_GROUP,
     UNUSED,
     WAITING,
+    ZERO,
     FluidState,
     Records,
     TransferGraph,
@@ -33,11 +35,20 @@ def minimum(values: Floats, first: int, last: int) -> float:
     """Minimum of ``values`` from index ``first`` to before ``last``, inf if there are
     none.
     """
-    lowest = np.inf
-    # an unsigned index cannot mean one counted from the end
-    for i in range(np.uint64(first), np.uint64(last)):
-        lowest = min(lowest, values[i])
-    return lowest
+    # four at a time, which need not wait for one another; an unsigned index cannot mean one
+    # counted from the end
+    low_0 = low_1 = low_2 = low_3 = np.inf
+    i = np.uint64(first)
+    while i + np.uint64(4) <= np.uint64(last):
+        low_0 = min(low_0, values[i])
+        low_1 = min(low_1, values[i + np.uint64(1)])
+        low_2 = min(low_2, values[i + np.uint64(2)])
+        low_3 = min(low_3, values[i + np.uint64(3)])
+        i += np.uint64(4)
+    while i < np.uint64(last):
+        low_0 = min(low_0, values[i])
+        i += np.uint64(1)
+    return min(low_0, low_1, low_2, low_3)
 
 
 @compiled
@@ -106,32 +117,28 @@ def refresh_minima(ends: Floats, n_links: int) -> None:
         )
 
 
-@compiled
-def next_end_on_link(s: FluidState, ident: int) -> float:
-    """Time (s) when the next flow of a link ends, at least ``LINK.t_last``; inf if it
-    has no flow of its own or its level is not positive. The service of the link must be
-    up to date.
-    """
-    link = s.links[ident]
-    if link.n == 0 or link.level <= 0.0:
-        return np.inf
-    return float(
-        link.t_last + max(s.entries[link.offset].key - link.served, 0.0) / link.level
-    )
-
-
 # Runs that a transfer is offered to.
 MAX_RUNS = 4
 
 
 @compiled
-def _comes_before(nodes: Records, a: int, b: int) -> bool:
-    """Return True if the event of transfer ``a`` comes before that of ``b``: by time,
-    then by posting.
+def _comes_before(a: Records, b: Records) -> bool:
+    """Return True if event ``a`` comes before ``b``, `NODE` or `EVENT`: by time, then by
+    posting.
     """
-    x = nodes[a].upcoming
-    y = nodes[b].upcoming
-    return bool(x < y or (x == y and nodes[a].seq < nodes[b].seq))
+    return bool(a.upcoming < b.upcoming or (a.upcoming == b.upcoming and a.seq < b.seq))
+
+
+@compiled
+def _write_event(
+    s: FluidState, heap: Records, place: int, flow: int, tail: int
+) -> None:
+    """Write the event of ``flow``, whose run ends with ``tail``, to a place of the heap."""
+    event = heap[place]
+    event.upcoming = s.nodes[flow].upcoming
+    event.seq = s.nodes[flow].seq
+    event.flow = flow
+    event.tail = tail
 
 
 @compiled
@@ -147,55 +154,53 @@ def push_event(s: FluidState, g: TransferGraph, flow: int) -> None:
     best = int64(-1)
     best_tail = int64(-1)
     for k in range(min(n, MAX_RUNS)):
-        tail = int64(nodes[heap[k]].run_tail)
-        if _comes_before(nodes, tail, flow) and (
-            best < 0 or _comes_before(nodes, best_tail, tail)
+        tail = int64(heap[k].tail)
+        if _comes_before(nodes[tail], nodes[flow]) and (
+            best < 0 or _comes_before(nodes[best_tail], nodes[tail])
         ):
-            best = int64(heap[k])
+            best = k
             best_tail = tail
     if best >= 0:
         nodes[best_tail].next = flow
-        nodes[best].run_tail = flow
+        heap[best].tail = flow
         return
-    nodes[flow].run_tail = flow
     clock[0].n_heap = n + 1
     while n > 0:
         parent = (n - 1) >> 1
-        if not _comes_before(nodes, flow, int64(heap[parent])):
+        if not _comes_before(nodes[flow], heap[parent]):
             break
         heap[n] = heap[parent]
         n = parent
-    heap[n] = flow
+    _write_event(s, heap, n, flow, flow)
 
 
 @compiled
 def pop_event(s: FluidState, g: TransferGraph) -> int:
     """Take out the transfer of the first event, and return it; there must be one."""
-    nodes = s.nodes
     heap = g.heap
     clock = s.clock
-    first = heap[0]
-    flow = int64(nodes[first].next)
+    first = int64(heap[0].flow)
+    flow = int64(s.nodes[first].next)
+    n = int64(clock[0].n_heap)
+    # the last place, behind all, holds what is to be placed: below place k are 2k + 1, 2k + 2
     if flow >= 0:  # the next of its run comes in its place
-        nodes[flow].run_tail = nodes[first].run_tail
+        _write_event(s, heap, n, flow, int64(heap[0].tail))
     else:
-        clock[0].n_heap -= 1
-        flow = int64(heap[clock[0].n_heap])
-    n = clock[0].n_heap
-    place = 0  # a binary heap: below place k are 2k + 1 and 2k + 2
+        n -= 1
+        clock[0].n_heap = n
+    place = ZERO
     while True:
         child = 2 * place + 1
         if child >= n:
             break
-        if child + 1 < n and _comes_before(
-            nodes, int64(heap[child + 1]), int64(heap[child])
-        ):
+        if child + 1 < n and _comes_before(heap[child + 1], heap[child]):
             child += 1
-        if not _comes_before(nodes, int64(heap[child]), flow):
+        if not _comes_before(heap[child], heap[n]):
             break
         heap[place] = heap[child]
         place = child
-    heap[place] = flow
+    heap[place] = heap[n]
+    fetch_transfer(s, int64(heap[0].flow))
     return int(first)
 
 
@@ -217,11 +222,7 @@ def make_ready(s: FluidState, g: TransferGraph, flow: int) -> None:
 def next_event_time(s: FluidState, g: TransferGraph) -> float:
     """Time of the next event (s), inf if there is none."""
     end_time = next_end_time(s.ends)
-    return (
-        min(end_time, s.nodes[g.heap[0]].upcoming)
-        if s.clock[0].n_heap > 0
-        else end_time
-    )
+    return min(end_time, g.heap[0].upcoming) if s.clock[0].n_heap > 0 else end_time
 
 
 state_at = at_address(empty_fluid_state)

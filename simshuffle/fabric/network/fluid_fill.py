@@ -17,11 +17,12 @@ from simshuffle.fabric.network.fluid_ahead import (
     fetch_members,
     fetch_visits,
 )
-from simshuffle.fabric.network.fluid_events import next_end_on_link, refresh_minima
+from simshuffle.fabric.network.fluid_events import refresh_minima
 from simshuffle.fabric.network.fluid_members import (
     add_row,
     fair_level,
     join_links,
+    next_end_on_link,
     sift_down,
     write_entry,
 )

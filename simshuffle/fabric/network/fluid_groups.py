@@ -26,7 +26,8 @@ class TransferGroups(ABC):
 
     def __init__(self, accounts: int, tags: int) -> None:
         self._graph = records.empty_transfer_graph(max(accounts, 1), max(tags, 1))
-        self._free_groups: list[int] = []
+        self._free_groups = np.empty(0, np.int32)  # a stack: the last is opened next
+        self._num_free = 0
         # by index in `TransferGraph.sequels`: what is posted, and what keeps its words alive
         self._sequels: dict[int, tuple[TransferBatch, records.Sequel, Ints64]] = {}
 
@@ -57,10 +58,7 @@ class TransferGroups(ABC):
         """Open a group, which is complete when ``expected`` (at least 1) of its
         transfers have ended; return its index.
         """
-        if not self._free_groups:
-            self._grow_groups(2 * len(self._graph.groups))
-            self._write_words()
-        group = self._free_groups.pop()
+        group = int(self._take_free(1)[0])
         self._remaining[group] = expected
         self._watched[group] = 0
         self._parent[group] = self._sequel[group] = -1
@@ -70,18 +68,24 @@ class TransferGroups(ABC):
         """Open ``count`` groups as `open_group`, each of which is complete when as many
         of its transfers, or of the groups whose parent it is, are as ``expected``.
         """
-        while len(self._free_groups) < count:
-            self._grow_groups(2 * len(self._graph.groups))
-            self._write_words()
-        groups = np.array(self._free_groups[-count:], np.int32)
-        del self._free_groups[-count:]
+        groups = self._take_free(count)
         self._graph.groups[groups] = records.NEW_GROUP
         self._graph.groups["remaining"][groups] = expected
         return groups
 
-    def close_groups(self, groups: Ints32) -> None:
+    def _take_free(self, count: int) -> Ints32:
+        """Take ``count`` indices from the free ones, of which more are made if needed."""
+        while self._num_free < count:
+            self._grow_groups(2 * len(self._graph.groups))
+            self._write_words()
+        self._num_free -= count
+        return self._free_groups[self._num_free : self._num_free + count].copy()
+
+    def close_groups(self, groups: Ints32 | int) -> None:
         """Free the indices of groups that nothing will be counted in any more."""
-        self._free_groups += groups.tolist()
+        last = self._num_free + np.size(groups)
+        self._free_groups[self._num_free : last] = groups
+        self._num_free = last
 
     def set_parents(self, groups: Ints32, parents: Ints32 | int) -> None:
         """Have the completion of each group counted in its parent."""
@@ -124,7 +128,7 @@ class TransferGroups(ABC):
         """Free the index of a complete group; return when its last marked transfer
         ended (without meaning if it had none), and its last one (s).
         """
-        self._free_groups.append(group)
+        self.close_groups(group)
         return self._t_mark[group], self._t_done[group]
 
     def open_queues(self, count: int) -> int:
@@ -207,7 +211,10 @@ class TransferGroups(ABC):
         self._t_mark, self._t_done = map(
             fast_view, (groups["t_mark"], groups["t_done"])
         )
-        self._free_groups[:0] = range(count - 1, old_count - 1, -1)
+        new_groups = np.arange(count - 1, old_count - 1, -1, dtype=np.int32)
+        was_free = self._free_groups[: self._num_free]
+        self._num_free += len(new_groups)
+        self._free_groups = enlarge(np.append(new_groups, was_free), count)
 
 
 def fast_view(values: Any) -> Any:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from simshuffle.fabric.network.fluid_ahead import fetch_route
 from simshuffle.fabric.network.fluid_records import CAPACITY, OTHER, FluidState
 from simshuffle.spec.compiling import compiled, int64
 
@@ -16,6 +17,20 @@ def fair_level(s: FluidState, ident: int, n: int) -> float:
     - other load) / n. Negative if other flows take more than the capacity.
     """
     return float((s.load[CAPACITY, ident] - s.load[OTHER, ident]) / n)
+
+
+@compiled
+def next_end_on_link(s: FluidState, ident: int) -> float:
+    """Time (s) when the next flow of a link ends, at least ``LINK.t_last``; inf if it
+    has no flow of its own or its level is not positive. The service of the link must be
+    up to date.
+    """
+    link = s.links[ident]
+    if link.n == 0 or link.level <= 0.0:
+        return np.inf
+    return float(
+        link.t_last + max(s.entries[link.offset].key - link.served, 0.0) / link.level
+    )
 
 
 @compiled
@@ -84,10 +99,12 @@ def add_row(s: FluidState, ident: int, flow: int) -> None:
     # the other links of a row are ``width - 1`` entries from ``row * (width - 1)`` on
     first = flow * s.width
     last = flow * s.width + s.nodes[flow].n_hops
+    s.nodes[flow].row = -1
+    if link.fixed:
+        return
     if s.hops[last - 1].link > null_link:
         link.floor = min(link.floor, s.links[s.hops[last - 1].link].level)
-    s.nodes[flow].row = -1
-    if s.nodes[flow].alone or link.fixed:
+    if s.nodes[flow].alone:
         return
     s.nodes[flow].row = link.n_rows
     row = link.offset + link.n_rows
@@ -239,6 +256,7 @@ def join_links(s: FluidState, flow: int) -> None:
     width = s.width
     now = s.clock[0].now
     is_alone = s.nodes[flow].alone
+    fetch_route(s, flow)
     for hop in range(flow * width, flow * width + s.nodes[flow].n_hops):
         link = s.links[s.hops[hop].link]
         head = link.alone if is_alone else link.head
@@ -315,6 +333,7 @@ def stop_flow(s: FluidState, flow: int) -> None:
     bottleneck = int64(node.bottleneck)
     level = s.links[bottleneck].level
     now = s.clock[0].now
+    fetch_route(s, flow)
     remove_member(s, flow)
     for hop in range(flow * width, flow * width + node.n_hops):
         ident = int64(s.hops[hop].link)
@@ -337,5 +356,8 @@ def stop_flow(s: FluidState, flow: int) -> None:
         if link.n_active == 0:
             s.load[OTHER, ident] = 0.0
             link.busy += now - link.t_busy
-        mark_dirty(s, ident)
+        # less load changes nothing on a link that is no bottleneck; but without rate limits every
+        # visit counts (`repair`)
+        if link.n > 0 or ident == bottleneck or s.clock[0].n_fixed == 0:
+            mark_dirty(s, ident)
     s.clock[0].n_active -= 1

@@ -72,14 +72,16 @@ NODE = np.dtype(
         ("pair_tail", "i4"),  # last one of that queue (valid at its head)
         ("bucket_next", "i4"),  # list of the heads of pairs in one hash bucket
         ("bucket_prev", "i4"),
-        (
-            "run_tail",
-            "i4",
-        ),  # last of the run of delays that this is the first of (events)
         # next unused one; or next in the outbox; or next in a run of delays
         ("next", "i4"),
+        ("unused", "i8"),  # fills the cache line
     ],
     align=True,
+)
+# a transfer whose delay passes, the first of a run, with its `NODE.upcoming` and `NODE.seq`; and
+# the last of that run
+EVENT = np.dtype(
+    [("upcoming", "f8"), ("seq", "i8"), ("flow", "i4"), ("tail", "i4")], align=True
 )
 # the transfer that waits; and the next edge from the one transfer, or the next unused one
 EDGE = np.dtype([("to", "i4"), ("next", "i4")], align=True)
@@ -181,10 +183,7 @@ LINK = np.dtype(
         ("n_alone", "i4"),  # those of them that share no other link
         # first hop in the list of its active flows that share other links
         ("head", "i4"),
-        (
-            "n_open",
-            "i4",
-        ),  # flows whose rates still rise, while the network is filled (fill)
+        ("places", "i4"),  # places that its heap has
         ("rank", "i4"),  # place in `order`, -1 if not there (sweep)
         (
             "queued",
@@ -200,7 +199,8 @@ LINK = np.dtype(
         ),  # the list of the active flows that share no other link, like `head`
         ("n_alive", "i4"),  # transfers posted and not ended whose route has it
         ("reserved", "i4"),  # places that its heap may come to need
-        ("places", "i4"),  # places that it has
+        # flows whose rates still rise, while the network is filled (fill)
+        ("n_open", "i4"),
         # statistics (members, transfers)
         # units drained by the transfers that ended, and what was booked for those under way
         ("work", "f8"),
@@ -254,7 +254,9 @@ class TransferGraph(NamedTuple):
     their ends.
     """
 
-    heap: Ints32  # (nodes,) transfers whose delay has not passed, a heap by time
+    heap: (
+        Records  # (nodes + 1,) `EVENT`, the transfers whose delays pass first, by time
+    )
     edges: Records  # (any,) `EDGE`, which transfers wait for which
     groups: Records  # (any,) `GROUP`
     buckets: Ints32  # (any,) hash table of the pairs with a transfer under way
@@ -319,7 +321,7 @@ def empty_transfer_graph(accounts: int = 1, tags: int = 1) -> TransferGraph:
     count = 0  # of transfers, waits and groups
     no_indices = np.empty(count, np.int32)
     return TransferGraph(
-        heap=no_indices,
+        heap=np.zeros(count, EVENT),
         edges=np.zeros(count, EDGE),
         groups=np.zeros(count, GROUP),
         buckets=np.full(PAIR_BUCKETS, -1, np.int32),

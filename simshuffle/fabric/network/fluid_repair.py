@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from simshuffle.fabric.network.fluid_events import next_end_on_link, set_end
+from simshuffle.fabric.network.fluid_events import set_end
 from simshuffle.fabric.network.fluid_members import (
     change_bottleneck,
     fair_level,
     mark_dirty,
+    next_end_on_link,
 )
 from simshuffle.fabric.network.fluid_records import (
     CAPACITY,
@@ -281,8 +282,8 @@ def _queue_dirty(s: FluidState, n: int, n_seen: int) -> tuple[int, int]:
     """Put the links listed in ``dirty`` into the heap of ``n`` links to visit.
 
     With rate limits, quiet links, which are most, are not queued: their next end is set
-    at once, and they are listed as seen. Without rate limits a repair may give up, and
-    every visit counts.
+    at once, and they are listed as seen if their load is the highest so far. Without rate
+    limits a repair may give up, and every visit counts.
 
     Returns:
         The new size of the heap, and how many links are listed in ``order`` as seen.
@@ -294,8 +295,9 @@ def _queue_dirty(s: FluidState, n: int, n_seen: int) -> tuple[int, int]:
         if limited and _is_quiet(s, ident):
             set_end(s, ident, next_end_on_link(s, ident))
             link.queued = 0
-            s.order[n_seen % s.order.shape[0]] = ident
-            n_seen += 1
+            if s.load[OTHER, ident] > s.load[PEAK, ident]:
+                s.order[n_seen % s.order.shape[0]] = ident
+                n_seen += 1
             continue
         key = 0.0
         if link.fixed:

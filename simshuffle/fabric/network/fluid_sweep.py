@@ -7,10 +7,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from simshuffle.fabric.network.fluid_events import next_end_on_link, refresh_minima
+from simshuffle.fabric.network.fluid_events import refresh_minima
 from simshuffle.fabric.network.fluid_members import (
     change_bottleneck,
     fair_level,
+    next_end_on_link,
 )
 from simshuffle.fabric.network.fluid_records import (
     CAPACITY,

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from simshuffle.fabric.network.fluid_ahead import LARGE, fetch_ends
+from simshuffle.fabric.network.fluid_ahead import LARGE, fetch_dependants, fetch_ends
 from simshuffle.fabric.network.fluid_events import (
     LACKS_ENTRIES,
     add_batch,
@@ -22,7 +22,6 @@ from simshuffle.fabric.network.fluid_events import (
     graph_at,
     link_of_next_end,
     make_ready,
-    next_end_on_link,
     next_end_time,
     next_event_time,
     pop_event,
@@ -31,7 +30,11 @@ from simshuffle.fabric.network.fluid_events import (
     state_at,
 )
 from simshuffle.fabric.network.fluid_fill import fill
-from simshuffle.fabric.network.fluid_members import start_flow, stop_flow
+from simshuffle.fabric.network.fluid_members import (
+    next_end_on_link,
+    start_flow,
+    stop_flow,
+)
 from simshuffle.fabric.network.fluid_records import (
     ACTIVE,
     CAPACITY,
@@ -95,7 +98,7 @@ def make_rates_fair(s: FluidState, starting: Ints32, n_starting: int) -> None:
 
 @compiled
 def end_due_flows(
-    s: FluidState, ident: int, limit: float, queue: Ints32, tail: int
+    s: FluidState, g: TransferGraph, ident: int, limit: float, tail: int
 ) -> int:
     """Stop the flows of a link that end by ``limit`` (s) and list them in ``queue``
     from place ``tail`` on; return the new end of the queue. Their state stays ACTIVE.
@@ -109,8 +112,9 @@ def end_due_flows(
         and now + (s.entries[link.offset].key - link.served) / link.level <= limit
     ):
         flow = int64(s.entries[link.offset].flow)
+        fetch_dependants(s, g, flow)
         stop_flow(s, flow)
-        queue[tail] = flow
+        g.queue[tail] = flow
         tail += 1
     set_end(s, ident, next_end_on_link(s, ident))
     return tail
@@ -128,9 +132,9 @@ def end_nearly_done_flows(
     """
     clock = s.clock[0]
     for ident in range(s.links.shape[0]):
-        link = s.links[ident]
-        if link.n == 0:
+        if s.ends[ident] == np.inf:  # no flow of its own
             continue
+        link = s.links[ident]
         link.served += link.level * (clock.now - link.t_last)
         link.t_last = clock.now
         stopped = False
@@ -343,12 +347,12 @@ def _list_due(s: FluidState, g: TransferGraph, limit: float, tolerance: float) -
     """
     tail = ZERO
     while next_end_time(s.ends) <= limit:
-        tail = end_due_flows(s, link_of_next_end(s.ends), limit, g.queue, tail)
+        tail = end_due_flows(s, g, link_of_next_end(s.ends), limit, tail)
     if tolerance > 0.0:
         tail = end_nearly_done_flows(s, tolerance, g.queue, tail)
     for i in range(tail):
         s.nodes[g.queue[i]].state = ENDING
-    while s.clock[0].n_heap > 0 and s.nodes[g.heap[0]].upcoming <= limit:
+    while s.clock[0].n_heap > 0 and g.heap[0].upcoming <= limit:
         g.queue[tail] = pop_event(s, g)
         tail += 1
     return int(tail)
