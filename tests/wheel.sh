@@ -5,6 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 : "${PYTHON:=python3}"
 export PYTHONDONTWRITEBYTECODE=  # it would have every process compile all modules anew
+unset PYTHONPATH  # it would put a checkout before what is installed
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 

@@ -103,7 +103,7 @@ def test_a_slow_cable_is_named_with_about_what_mending_it_gains(ran, said):
     assert len(text.splitlines()) < 40
     *_, line, why, basis = text.strip().splitlines()
     assert line.startswith("To blame: link leaf.0>spine.0, ")
-    assert why.startswith("Why: others wait in allreduce; ")
+    assert why.startswith("Why: ranks wait for link leaf.0>spine.0 in allreduce: ")
     assert basis.startswith("Rests on: one epoch")
     printed = json.loads(said(slow, "--json"))
     assert printed["verdict"] == [line, why, basis]

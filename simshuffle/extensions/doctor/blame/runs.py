@@ -83,8 +83,10 @@ class BlamedEpoch:
         """Return in which phase the first row is waited for, and how it differs from
         its peers; '' if nobody is to blame.
         """
-        row = self.rows[0] if self._is_blamed else None
-        return f"others wait in {row.cause}; {row.why}." if row else ""
+        if not self._is_blamed:
+            return ""
+        row = self.rows[0]
+        return f"ranks wait for {row.kind} {row.what} in {row.cause}: {row.why}."
 
     @property
     def _is_blamed(self) -> bool:
