@@ -4,8 +4,7 @@ beside them.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import simpy
 
@@ -28,10 +27,6 @@ class Killed:
     writing: int  # number of ranks that were still writing
     rank: int  # the first of them
     what: str  # what they did, in words
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the fields as plain values, which JSON can hold."""
-        return asdict(self)
 
 
 class Checkpoints:
@@ -90,13 +85,11 @@ class Checkpoints:
         -1 if that save is of another epoch, or there is none.
         """
         network = self._clock.network
-        groups = self._background_group
-        is_written = [group == NONE or network.is_complete(group) for group in groups]
         saved_epoch, iterations = min(
-            self._under_way[rank]
-            if ended and groups[rank] != NONE
-            else self._written[rank]
-            for rank, ended in enumerate(is_written)
+            under_way if group != NONE and network.is_complete(group) else written
+            for group, under_way, written in zip(
+                self._background_group, self._under_way, self._written, strict=True
+            )
         )
         return iterations if saved_epoch == epoch else -1
 
@@ -140,14 +133,12 @@ class Checkpoints:
         background goes on after that.
         """
         clock = self._clock
-        (epoch, iteration) = self._current_iteration
+        epoch, iteration = self._current_iteration
         saved_state = epoch, self.first + iteration + 1
         if self._background_group[rank] != NONE:
             yield from clock.wait_for(self._background_group[rank])
-            self._background_group[rank], self._written[rank] = (
-                NONE,
-                self._under_way[rank],
-            )
+            self._background_group[rank] = NONE
+            self._written[rank] = self._under_way[rank]
         if (batch := self._transfers.blocking_transfers(rank)) is not None:
             yield from clock.wait_for(clock.post_group(batch))
         if self._record.mode == "synchronous":
@@ -165,10 +156,8 @@ class Checkpoints:
         if (batch := self._transfers.background_transfers(rank)) is None:
             self._written[rank] = saved_state
         else:
-            self._background_group[rank], self._under_way[rank] = (
-                clock.post_group(batch),
-                saved_state,
-            )
+            self._background_group[rank] = clock.post_group(batch)
+            self._under_way[rank] = saved_state
 
     def _watch(self) -> None:
         """Start the watchdog when the first rank begins to wait for the others.
@@ -177,8 +166,7 @@ class Checkpoints:
         ``killed`` and triggers ``kill``.
         """
         save = self._save
-        (epoch, iteration) = self._current_iteration
-        epoch_iteration = self.first + iteration + 1
+        epoch, iteration = self._current_iteration
 
         def bark(_: simpy.Event) -> None:
             if self._save != save or self.killed is not None:
@@ -186,12 +174,15 @@ class Checkpoints:
             late = [
                 rank for rank in range(self._world_size) if rank not in self._waiting
             ]
-            what = f"saving a checkpoint ({self._record.describe()})"
-            waited = self._record.watchdog
-            now = self._env.now
-            count = len(late)
-            killed = Killed(epoch, epoch_iteration, now, waited, count, late[0], what)
-            self.killed = killed
+            self.killed = Killed(
+                epoch,
+                self.first + iteration + 1,
+                at_s=self._env.now,
+                waited_s=self._record.watchdog,
+                writing=len(late),
+                rank=late[0],
+                what=f"saving a checkpoint ({self._record.describe()})",
+            )
             self.kill.succeed()
 
         self._env.timeout(self._record.watchdog).callbacks.append(bark)

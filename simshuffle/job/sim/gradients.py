@@ -24,22 +24,21 @@ from simshuffle.job.sim.recorder import ITERATION
 from simshuffle.spec.arrays import Floats, Ints32
 
 
+@dataclass(frozen=True)
 class Posting:
     """Posts allreduces on the network, each as a group of transfers of its own."""
 
-    def __init__(self, clock: NetworkClock, allreduces: Allreduces) -> None:
-        self.env = clock.env
-        self._clock = clock
-        self._allreduces = allreduces
+    clock: NetworkClock
+    allreduces: Allreduces
 
     def allreduce(self, nbytes: float) -> TransferBatch | None:
         """Return an allreduce of ``nbytes`` bytes; None if there is only one rank."""
-        return self._allreduces.batch(nbytes)
+        return self.allreduces.batch(nbytes)
 
     def run(self, batch: TransferBatch | None) -> Steps:
         """Post transfers, None for none, and wait until the last one has ended."""
         if batch is not None:
-            yield from self._clock.wait_for(self._clock.post_group(batch))
+            yield from self.clock.wait_for(self.clock.post_group(batch))
 
     def post(
         self,
@@ -54,7 +53,7 @@ class Posting:
         if batch is None:
             callback(None)
             return
-        self._clock.call_when_complete(self._clock.post_group(batch), callback)
+        self.clock.call_when_complete(self.clock.post_group(batch), callback)
 
 
 class GradientSum(ABC):
@@ -68,7 +67,7 @@ class GradientSum(ABC):
     parts: ClassVar[Mapping[str, str]] = ITERATION
 
     def __init__(self, posting: Posting) -> None:
-        self._env = posting.env
+        self._env = posting.clock.env
         self._posting = posting
         self.hidden: list[tuple[int, float, float]] = []
 
@@ -94,35 +93,25 @@ class GradientSum(ABC):
         """
 
 
+@dataclass(frozen=True)
 class GradientPasses:
-    """The seconds that every rank computes by itself.
+    """The seconds that every rank computes by itself."""
 
-    Args:
-        forward, backward: (iterations, M) s of each batch.
-        update: s of an update of the weights.
-        slower: (M,) how many times as long each rank computes what it begins now,
-            changed in place by faults; None if none ever does.
-    """
-
-    def __init__(
-        self,
-        forward: Floats,
-        backward: Floats,
-        update: float,
-        slower: list[float] | None = None,
-    ) -> None:
-        self.forward = forward
-        self.backward = backward
-        self.update = update
-        self._slower = slower
+    # forward, backward: (iterations, M) s of each batch
+    forward: Floats
+    backward: Floats
+    update: float  # s of an update of the weights
+    # (M,) how many times as long each rank computes what it begins now, changed in place by
+    # faults; None if none ever does
+    slower: list[float] | None
 
     def seconds(self, iteration: Iteration, *passes: Floats) -> Floats:
         """Return (M,) s of one or both passes together, for ranks that begin an
         iteration from now on; note how many times as long ranks compute.
         """
-        if self._slower is not None:
+        if self.slower is not None:
             has_begun = iteration.clock.network.are_complete(iteration.taken)
-            iteration.factor = np.where(has_begun, iteration.factor, self._slower)
+            iteration.factor = np.where(has_begun, iteration.factor, self.slower)
         seconds = np.zeros(len(iteration.taken))
         for seconds_of_pass in passes:
             seconds += seconds_of_pass[iteration.number] * iteration.factor
@@ -132,7 +121,7 @@ class GradientPasses:
         """Return the seconds of the forward and of the backward pass of a rank that
         begins them now.
         """
-        slower = 1.0 if self._slower is None else self._slower[rank]
+        slower = 1.0 if self.slower is None else self.slower[rank]
         forward = float(self.forward[iteration, rank])
         return forward * slower, float(self.backward[iteration, rank]) * slower
 

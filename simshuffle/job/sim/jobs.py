@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import simpy
@@ -78,7 +78,8 @@ class _Machine:
     def __init__(
         self, scenario: Scenario, progress: Progress | None, struck: list[Row]
     ) -> None:
-        self._scenario, self._shared = scenario, share_machine(scenario)
+        self._scenario = scenario
+        self._shared = share_machine(scenario)
         for job in self._shared.jobs.values():
             check_size(job)
         env = simpy.Environment()
@@ -87,7 +88,8 @@ class _Machine:
             scenario.network, accounts=machine_resources.all_ranks
         )
         clock = NetworkClock(env, network)
-        self._env, peaks = env, Peaks(clock)
+        self._env = env
+        peaks = Peaks(clock)
         faults = None
         self._machines = {}
         if scenario.faults:
@@ -164,7 +166,7 @@ class _Machine:
                 loaders,
                 no_thinning,
                 nbytes,
-                self._job_progress.job_callback(name),
+                self._job_progress.add_iteration,
             )
             yield self._env.process(running.epoch.run())
             simulated = machine.end(running)
@@ -204,15 +206,11 @@ class JobProgress:
             for epoch in range(1, job.epochs + 1)
         )
 
-    def job_callback(self, name: str) -> Callable[[int], None]:
-        """Return what a job calls after each iteration; its argument is ignored.
+    def add_iteration(self, _: int) -> None:
+        """Count an iteration of any job, and report the share done.
 
-        All jobs count together, an iteration of each alike; ``name`` is not used.
+        All jobs count together; the iterations done of the one that calls are not used.
         """
-        return lambda _: self._add_iteration()
-
-    def _add_iteration(self) -> None:
-        """Count an iteration of any job, and report the share done."""
         self._done += 1
         if self._progress is not None:
             self._progress(self._done / self._total)

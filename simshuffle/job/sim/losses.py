@@ -146,8 +146,8 @@ class EpochParts:
             )
             self._redone = (float((simulated.end - ends).mean()), twice)
         self._rows += [{**part, "rank": self._ranks[part["rank"]]} for part in rows]
-        self._seen = self._seen + newly_seen
-        self._twice = self._twice + twice
+        self._seen += newly_seen
+        self._twice += twice
 
     def _newly_seen(self, plan: EpochPlan, kept: int) -> int:
         """Count the samples first seen in the first ``kept`` iterations of a plan.
@@ -219,16 +219,14 @@ class EpochParts:
         shares of the data set. What was done and lost again counts as seen twice.
         ``losses`` has a row for each `Loss`.
         """
-        samples_by_fact = {
-            "planned": self._planned,
-            "seen": self._seen,
-            "twice": self._twice,
-        }
-        shares = {
-            name: samples / self._samples for name, samples in samples_by_fact.items()
+        completeness = {
+            "epoch": self.epoch,
+            "planned": self._planned / self._samples,
+            "seen": self._seen / self._samples,
+            "twice": self._twice / self._samples,
         }
         return {
-            "completeness": [{"epoch": self.epoch, **shares}],
+            "completeness": [completeness],
             "losses": [asdict(loss) for loss in self._losses],
         }
 

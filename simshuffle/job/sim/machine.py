@@ -6,7 +6,7 @@ import gc
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -137,7 +137,7 @@ class SimulatedMachine:
         )
         self._stage: Staged | None = None
         if on is None:
-            send(scenario, self._simulation.resources, clock)
+            send(scenario, resources, clock)
 
     @property
     def hosts(self) -> list[str]:
@@ -150,11 +150,10 @@ class SimulatedMachine:
 
         ``shard_nbytes`` is (M,) bytes, and ``ranks`` (M,) whether a rank reads again.
         """
-        workload = self.scenario.workload
-        resources = self._simulation.resources
         if not ranks.any():
             return NOTHING
-        return stage(workload, resources, shard_nbytes, only=ranks)
+        resources = self._simulation.resources
+        return stage(self.scenario.workload, resources, shard_nbytes, only=ranks)
 
     def loaders(self, plan: EpochPlan) -> Loaders:
         """Return new loaders of the training of an epoch, which have loaded nothing."""
@@ -265,9 +264,12 @@ class SimulatedMachine:
             return None
         clock = self._simulation.clock
         resources = self._simulation.resources
-        factor = thinning.read_factor(int(plan.training.samples.sum()))
         return ServerWatch(
-            clock, resources.links, resources.servers, loaders.chains, factor
+            clock,
+            resources.links,
+            resources.servers,
+            loaders.chains,
+            thinning.read_factor(int(plan.training.samples.sum())),
         )
 
     def _stage_once(
@@ -335,7 +337,7 @@ class SimulatedEpoch:
         sources = pd.DataFrame([row], columns=list(SOURCE_COLUMNS))
         for column in ("run", "strategy", "whole_because"):
             sources[column] = pd.Categorical(sources[column])
-        events = {} if self.killed is None else {"killed": [self.killed.as_dict()]}
+        events = {} if self.killed is None else {"killed": [asdict(self.killed)]}
         return Timeline(phase_table(run, self.rows), links, sources, events)
 
 
@@ -418,12 +420,10 @@ def _sources(
     if epoch.measuring is not None:
         passes.append((epoch.measuring.loaders.chains.sums, factor))
     for sums, read_factor in passes:
-        for sums_by_source, pass_sums in (
-            (read, sums.nbytes),
-            (requests, sums.requests),
-        ):
-            for source in sums_by_source:
-                sums_by_source[source] += read_factor * pass_sums[source]
+        for source in read:
+            read[source] += read_factor * sums.nbytes[source]
+        for source in requests:
+            requests[source] += read_factor * sums.requests[source]
         opens += read_factor * sums.file_opens
     if costs is not None:
         read["ssd"] += sent * costs.read_ssd

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 import numpy as np
 
 from simshuffle.fabric.network.batch import delays
@@ -14,24 +16,15 @@ from simshuffle.job.sim.simulation import Loaders, Simulation
 from simshuffle.spec.arrays import Ints32
 
 
+@dataclass(frozen=True)
 class Measuring:
-    """The inference pass, in which ranks do not wait for one another.
+    """The inference pass, in which ranks do not wait for one another."""
 
-    Attributes:
-        loaders: of the pass.
-        omitted_batches: the batches that are left out.
-
-    Args:
-        passes: the s that the GPU of a rank computes on each batch, as forward passes.
-    """
-
-    def __init__(
-        self, loaders: Loaders, passes: GradientPasses, omitted_batches: OmittedBatches
-    ) -> None:
-        self.loaders = loaders
-        self.omitted_batches = omitted_batches
-        self._passes = passes
-        self._batches: list[Iteration] = []
+    loaders: Loaders  # of the pass
+    # the s that the GPU of a rank computes on each batch, as forward passes
+    passes: GradientPasses
+    omitted_batches: OmittedBatches  # the batches that are left out
+    _batches: list[Iteration] = field(default_factory=list)
 
     def run(self, simulation: Simulation, measured: Ints32) -> None:
         """Begin the pass of all ranks, which counts ``measured``, (M,) groups, down."""
@@ -45,7 +38,7 @@ class Measuring:
         """Lay out a batch, and the next one as soon as the first rank takes this one."""
         self._batches.append(batch)
         clock = batch.clock
-        passes = self._passes
+        passes = self.passes
         self.loaders.take(
             batch.number, batch.computed, lambda: passes.seconds(batch, passes.forward)
         )

@@ -179,10 +179,8 @@ class ServerWatch:
             link: chains.work_on(link) / table.capacity[link] for link in links
         }
         self._link = max(links, key=lambda link: float(requested[link].sum()))
-        self._asked, self._capacity = (
-            requested[self._link],
-            float(table.capacity[self._link]),
-        )
+        self._asked = requested[self._link]
+        self._capacity = float(table.capacity[self._link])
         self._noted: list[tuple[float, float]] = []
         self._note()
 

@@ -394,27 +394,30 @@ class Simulation:
         epoch always give the same reads. A host decodes as fast in every epoch.
         """
         scenario = self.scenario
-        workload = self.scenario.workload
+        workload = scenario.workload
         resources = self.resources
         rng = scenario.rng(f"{stream}_jitter", epoch)
         jitter = lognormal_factor(rng, workload.jitter.read, reads.nbytes.shape)
         latencies = scenario.rng(f"{stream}_latency", epoch)
-        spread = workload.jitter.host_decode
-        hosts = (resources.num_hosts,)
-        decoding = lognormal_factor(scenario.rng("host_decode"), spread, hosts)[
-            resources.host_of
-        ]
-        chains = read_chains(
-            reads, workload, resources, jitter=jitter, rng=latencies, decoding=decoding
+        decoding_of_host = lognormal_factor(
+            scenario.rng("host_decode"),
+            workload.jitter.host_decode,
+            (resources.num_hosts,),
         )
-        if (
-            stream not in self._queues
-        ):  # in a later epoch all transfers in them have ended
+        chains = read_chains(
+            reads,
+            workload,
+            resources,
+            jitter=jitter,
+            rng=latencies,
+            decoding=decoding_of_host[resources.host_of],
+        )
+        # in a later epoch all transfers in them have ended
+        if stream not in self._queues:
             shape = workload.loader.workers, scenario.world_size
-            first = self.clock.network.open_queues(shape[0] * shape[1])
-            count = shape[0] * shape[1]
-            queues = np.arange(first, first + count, dtype=np.int32)
-            self._queues[stream] = queues.reshape(shape)
+            queues = np.arange(shape[0] * shape[1], dtype=np.int32).reshape(shape)
+            queues += self.clock.network.open_queues(queues.size)
+            self._queues[stream] = queues
         return Loaders(workload.loader, self.clock, chains, self._queues[stream])
 
     def gradient_sum(self, samples: Ints64, jitter: Floats) -> GradientSum:
