@@ -60,17 +60,20 @@ class Files:
         """
         if isinstance(path, int):
             return  # a descriptor: the file was open before
-        status = os.fstat(file.fileno())
-        if meter and os.major(status.st_dev) == 0:  # its reads count for no device
-            meter.opened_nbytes += status.st_size
-            meter.uncached_nbytes += uncached_nbytes(file.fileno(), status.st_size)
         name = (
-            path.encode(errors="surrogateescape")
+            path.encode("utf-8", "surrogateescape")
             if isinstance(path, str)
             else os.fsencode(path)
         )
         key = binascii.crc32(name)
-        if key < self.bound and key not in self.sizes:
+        is_counted = key < self.bound and key not in self.sizes
+        if meter is None and not is_counted:
+            return  # most files: asking for their size would take the most time here
+        status = os.fstat(file.fileno())
+        if meter and os.major(status.st_dev) == 0:  # its reads count for no device
+            meter.opened_nbytes += status.st_size
+            meter.uncached_nbytes += uncached_nbytes(file.fileno(), status.st_size)
+        if is_counted:
             self.sizes[key] = status.st_size
             while len(self.sizes) > _MAX_FILES:
                 self.bound //= 2
