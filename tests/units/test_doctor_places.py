@@ -270,6 +270,10 @@ def test_causes_of_settings_name_the_line_that_makes_them():
     sentence = sentence_of("cores", training, about=about)
     assert sentence.endswith("Torch gets its 4 threads in set_up (train.py:12).")
     assert "Torch gets" not in sentence_of("cores", training, about={"threads": 4})
+    assert "Torch gets" not in sentence_of("cores", training, about={**about, "threads": 1})
+    host = {"cores": 1, "all_cores": 8, "memory_nbytes": 64e9}
+    sentence = sentence_of("cores", training, about={**about, "host": host})
+    assert sentence.endswith("The rank may use 1 of 8 cores.")
 
 
 def test_steps_that_dip_name_the_line_in_which_long_steps_were_seen():

@@ -356,9 +356,12 @@ def _core_causes(loop: RecordedLoop) -> Iterator[LoopWithoutCause]:
         without = shorten(
             replace(times, handover_s=handover_s), fetch_queued_s, step_queued_s
         )
-        sentence += describe_line(
-            f"Torch gets its {loop.threads} threads", loop.threads_set_at
-        )
+        if loop.cores is not None and loop.cores < (loop.host_cores or 0):
+            sentence += f" The rank may use {loop.cores} of {loop.host_cores} cores."
+        elif loop.threads > 1:
+            sentence += describe_line(
+                f"Torch gets its {loop.threads} threads", loop.threads_set_at
+            )
         # computing less also means waiting less for cores: the computing is the cause where it
         # explains most of the waits
         yield LoopWithoutCause("cores", without, sentence, 0.625 * SPECIAL)
