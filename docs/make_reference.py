@@ -3,8 +3,10 @@ the stub of the package."""
 
 from __future__ import annotations
 
+import csv
 import json
 import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from textwrap import indent
@@ -32,7 +34,17 @@ from simshuffle.workload.layers import layer_list
 from simshuffle.workload.layers.shipped import FAMILIES
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.append(str(ROOT))
+from benchmarks.doctor_cases.table import text_of  # noqa: E402
+
 RENEWED = "*Made by `make reference` from the code; not written by hand.*"
+CASES = """\
+Generated trainings that judged `doctor` after its code was frozen
+([data](../data/doctor-cases.csv), seed 6, two cores of an AMD EPYC beside other work). What they
+are: [my training waits for data](../doctor.md#how-well-it-does-it). A cause counts as true if
+mending it gains 15 % of the loop. A gain is the share of a batch that mending the strongest cause
+saves. A case is named by seed and number: `python -m benchmarks.doctor_cases --seed 6 --write 13
+--out FOLDER` writes its scripts, drawn for the speed of this host."""
 SCENARIO = """\
 Every key of a scenario file, with its unit, default and range. [Scenario files](../scenario.md)
 explains them, and has examples. A machine's file holds what stands here below `cluster`. What has
@@ -98,7 +110,16 @@ def pages() -> dict[str, str]:
         "networks.md": page("Networks", NETWORKS, _networks()),
         "tables.md": page("Tables", TABLES, _tables()),
         "verbs.md": verbs_page(get_command(app)),
+        "doctor-cases.md": page("Judged trainings", CASES, [f"\n{judged_cases()}\n"]),
     }
+
+
+def judged_cases() -> str:
+    """The tables of the judged trainings in docs/data/doctor-cases.csv."""
+    with (ROOT / "docs" / "data" / "doctor-cases.csv").open(
+        encoding="utf-8", newline=""
+    ) as file:
+        return text_of(list(csv.DictReader(file)))
 
 
 # ----------------------------------------------------------------------------------------- Markdown

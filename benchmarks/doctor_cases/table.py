@@ -34,6 +34,7 @@ def text_of(rows: list[CsvRow]) -> str:
         confusion(judged),
         calibration(judged),
         gains(judged),
+        gain_rows(judged),
         wrong_cases(judged),
     ]
     return "\n\n".join(parts)
@@ -135,14 +136,40 @@ def calibration(judged: list[CsvRow]) -> str:
     return "\n".join(lines)
 
 
-def gains(judged: list[CsvRow]) -> str:
-    """Return how often predicted gains hold, of cases whose strongest cause is named first."""
-    rows = [
+def rightly_named(judged: list[CsvRow]) -> list[CsvRow]:
+    """Return the cases whose strongest cause is named first."""
+    return [
         row
         for row in judged
         if row["truth_first"] != HEALTHY
         and names_cause(row["truth_first"], row["named_first"])
     ]
+
+
+def gain_rows(judged: list[CsvRow]) -> str:
+    """Return predicted and measured gains of `rightly_named` cases, a row for each."""
+    lines = [
+        "| case | cause | predicted | interval | measured | noise |",
+        "|---|---|--:|---|--:|--:|",
+    ]
+    for row in rightly_named(judged):
+        percent = {
+            name: f"{round(float(row[name]), 2) + 0.0:.0%}"
+            for name in row
+            if name.startswith("predicted") or name in {"measured_gain", "gain_noise"}
+        }
+        lines.append(
+            f"| {row['seed']}:{row['number']} | {row['truth_first']} |"
+            f" {percent['predicted_gain']} | {percent['predicted_low']} to"
+            f" {percent['predicted_high']} | {percent['measured_gain']} |"
+            f" {percent['gain_noise']} |"
+        )
+    return "\n".join(lines)
+
+
+def gains(judged: list[CsvRow]) -> str:
+    """Return how often predicted gains hold, of cases whose strongest cause is named first."""
+    rows = rightly_named(judged)
     near, inside, either = [], [], []
     for row in rows:
         predicted, measured = float(row["predicted_gain"]), float(row["measured_gain"])
