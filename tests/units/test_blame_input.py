@@ -22,7 +22,7 @@ def test_it_prints_at_most_a_screen_and_json(capsys):
     assert main(["study", "blame", str(TRACE)]) == 0
     text = capsys.readouterr().out
     assert len(text.splitlines()) < 40
-    assert text.rstrip().endswith("if only rank 3 were not slow, 2.25 s less.")
+    assert "if only rank 3 were not slow, 2.25 s less.\nRests on: 2 steps of 4 ranks" in text
     assert main(["study", "blame", str(TRACE), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["slow_down"] == pytest.approx(9.7 / 8.2)
