@@ -17,6 +17,7 @@ from simshuffle.cli import main
 from simshuffle.extensions.doctor.causes import candidate_causes
 from simshuffle.extensions.doctor.diagnosis import diagnose
 from simshuffle.extensions.doctor.loop import extract_loop
+from simshuffle.extensions.doctor.recorder import gil
 from simshuffle.extensions.doctor.recorder import places as recorder_places
 from simshuffle.extensions.doctor.recorder.meter import RunningMedian, thread_cpu_ns
 from simshuffle.extensions.doctor.recorder.places import MAX_PLACES, WRITTEN, PlaceCounts, locate
@@ -274,6 +275,32 @@ def test_causes_of_settings_name_the_line_that_makes_them():
     host = {"cores": 1, "all_cores": 8, "memory_nbytes": 64e9}
     sentence = sentence_of("cores", training, about={**about, "host": host})
     assert sentence.endswith("The rank may use 1 of 8 cores.")
+
+
+def test_a_look_knows_that_another_thread_was_made_to_give_the_interpreter_up():
+    until, seen = threading.Event(), []
+
+    def compute():
+        while not until.is_set():
+            sum(range(1000))
+
+    def see(sees_fetches, sees_others):
+        seen.append(sees_others)
+        return True
+
+    thread = threading.Thread(target=compute)
+    thread.start()
+    gil.pause()
+    try:
+        gil.watch(see)
+        deadline = time.monotonic() + 20
+        while not any(seen) and time.monotonic() < deadline:
+            time.sleep(0.05)
+    finally:
+        gil.pause()
+        until.set()
+        thread.join()
+    assert any(seen)
 
 
 def test_steps_that_dip_name_the_line_in_which_long_steps_were_seen():

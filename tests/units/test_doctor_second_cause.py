@@ -196,6 +196,21 @@ def _without_interpreter(loop):
     return cause.times
 
 
+@pytest.mark.parametrize(
+    ("threads", "late_s", "lost_s"), [(4, 0.0, 9e-3), (2, 0.0, 4e-3), (4, 20e-3, 4e-3)]
+)
+def test_threads_beyond_the_cores_wait_for_one_another(threads, late_s, lost_s):
+    """A step computes for all but 9 ms: 4 ms wait for a core, 5 ms for other threads."""
+    loop = extract_loop(Training(workers=2, cores=2, copy=0.0, allreduce=0.0, gil=late_s).record())
+    sums = {name: table.copy() for name, table in loop.sums.items()}
+    sums["queued_s"][CODES["step"]] = 4e-3
+    sums["cpu_s"][CODES["step"]] = sums["seconds"][CODES["step"]] - 9e-3
+    loop = replace(loop, sums=sums, threads=threads)
+    (cause,) = (cause for cause in candidate_causes(loop) if cause.name == "cores")
+    assert np.median(loop.times.step_s - cause.times.step_s) == pytest.approx(lost_s)
+    assert ("with waits for one another" in cause.sentence) == (threads == 4)
+
+
 def test_of_two_causes_of_one_name_the_remedy_is_against_the_heavier(monkeypatch):
     def candidates_with_a_light_one(loop):
         light = LoopWithoutCause("slow worker", loop.times, "It costs nothing.")
