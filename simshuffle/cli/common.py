@@ -144,7 +144,7 @@ def write_files(folder: Path, texts: Mapping[str, str]) -> list[Path]:
     return paths
 
 
-def tune_garbage_collector() -> None:
+def tune_process() -> None:
     """Leave what a command has loaded out of garbage collection from now on.
 
     Reference cycles are then searched for every `LOADED_THRESHOLD` objects, and

@@ -19,7 +19,7 @@ from simshuffle.cli.common import (
     show,
     split_formats,
     study_progress,
-    tune_garbage_collector,
+    tune_process,
 )
 from simshuffle.cli.help import command, keyword, typer_parameter
 from simshuffle.study.options import COMMAND_LINE, fields_of, fill_options
@@ -127,8 +127,8 @@ def show_progress(noun: str) -> Iterator[Progress | None]:
     """Show the progress of cells, and end the loading of modules.
 
     Yields as `study_progress`: None with --quiet. All that a command needs is loaded by
-    now; `tune_garbage_collector` leaves it out of garbage collection.
+    now; `tune_process` leaves it out of garbage collection.
     """
-    tune_garbage_collector()
+    tune_process()
     with study_progress(noun) as progress:
         yield progress

@@ -115,20 +115,25 @@ def command(
         paragraphs = (text or inspect.getdoc(verb) or "").split("\n\n")
         paragraphs = [" ".join(paragraph.split()) for paragraph in paragraphs]
 
-        def stand_in() -> None:
-            """Stand in for the verb until `VerbCommand` makes its options."""
-
         @functools.cache
-        def make_run() -> Callable[..., None]:
+        def add_options() -> Callable[..., None]:
             """Return the verb with its options as typer's."""
             if record is None:
                 return with_volume_options(verb, parameters)
             return with_record_options(verb, record)
 
-        stand_in.make_run = make_run  # type: ignore[attr-defined]
+        class OwnCommand(VerbCommand):
+            """The command of this verb."""
+
+            def make_run(self) -> Callable[..., None]:
+                return add_options()
+
+        def stand_in() -> None:
+            """Stand in for the verb until `VerbCommand` makes its options."""
+
         app.command(
             name or verb.__name__.replace("_", "-"),
-            cls=VerbCommand,
+            cls=OwnCommand,
             help="\n\n".join(paragraphs),
             short_help=paragraphs[0],
             epilog="\n".join([EXAMPLES, *examples]),
@@ -338,9 +343,11 @@ class VerbCommand(TyperCommand):
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         """Take the settings of typer, whose callback stands in for the verb."""
         super().__init__(*arguments, **settings)
-        stand_in: Any = self.callback
-        self.make_run = stand_in.make_run
         del self.params, self.callback
+
+    def make_run(self) -> Callable[..., None]:
+        """Return the verb with its options as typer's."""
+        raise NotImplementedError
 
     def __getattr__(self, name: str) -> Any:
         """Make the options and the callback, and return the one of that name."""

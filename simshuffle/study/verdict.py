@@ -32,6 +32,10 @@ class Verdict:
         labelled = (f"{label}: {text}" for label, text in texts.items() if text)
         return [*self.answer, *labelled]
 
+    def text(self) -> str:
+        """Return the `lines` as one text, with line feeds between them."""
+        return "\n".join(self.lines())
+
     def shorten(self, short_names: Mapping[str, str]) -> Verdict:
         """Return the verdict with short names of runs, from a mapping by full name."""
         texts = (self.why, self.rests_on, self.measure_next)

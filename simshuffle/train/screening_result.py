@@ -124,4 +124,4 @@ class Screening:
             rests_on=join_sentences(rests_on),
             measure_next="these settings, by trainings (train_study)." if above else "",
         )
-        return "\n".join(verdict.lines())
+        return verdict.text()

@@ -112,7 +112,7 @@ class Diagnosis:
 
     def verdict(self) -> str:
         """Return the lines of `verdict_parts`."""
-        return "\n".join(self.verdict_parts.lines())
+        return self.verdict_parts.text()
 
     @property
     def verdict_parts(self) -> Verdict:

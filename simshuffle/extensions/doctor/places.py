@@ -26,6 +26,11 @@ one.
 Key = TypeVar("Key", int, str)
 
 
+def name_place(file: str, function: str, line: int) -> str:
+    """Return function, name of the file without its folder, and line: "f (a.py:3)"."""
+    return f"{function} ({PurePath(file).name}:{line})"
+
+
 @dataclass(frozen=True)
 class CodePlace:
     """A function in which an operation spends its time."""
@@ -38,8 +43,8 @@ class CodePlace:
 
     @property
     def where(self) -> str:
-        """Function, name of the file without its folder, and line: "f (a.py:3)"."""
-        return f"{self.function} ({PurePath(self.file).name}:{self.line})"
+        """Function, file and line, as `name_place` writes them."""
+        return name_place(self.file, self.function, self.line)
 
     @property
     def where_and_calls(self) -> str:
@@ -82,10 +87,7 @@ def describe_line(what: str, place: Sequence[Any] | None) -> str:
         what: the sentence up to the line: "The loader is made".
         place: file, function and line; None if not known.
     """
-    if place is None:
-        return ""
-    file, function, line = place
-    return f" {what} in {function} ({PurePath(file).name}:{line})."
+    return "" if place is None else f" {what} in {name_place(*place)}."
 
 
 def describe_loader_line(loop: RecordedLoop) -> str:

@@ -6,12 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import PurePath
 from typing import Any
 
 import numpy as np
 
 from simshuffle.extensions.doctor.loop import FETCH_PARTS, RecordedLoop
+from simshuffle.extensions.doctor.places import name_place
 from simshuffle.extensions.doctor.recorder.known_calls import HANDLE
 from simshuffle.extensions.doctor.without_cause import SPECIAL, LoopWithoutCause
 from simshuffle.extensions.doctor.workers import reduce_computing
@@ -47,8 +47,7 @@ class RepeatedWork:
     @property
     def where(self) -> str:
         """Call, function, file without its folder, and line."""
-        place = f"{PurePath(self.file).name}:{self.line}"
-        return f"`{self.function}` in {self.caller} ({place})"
+        return f"`{self.function}` in {name_place(self.file, self.caller, self.line)}"
 
 
 def repeated_work(loop: RecordedLoop) -> RepeatedWork | None:

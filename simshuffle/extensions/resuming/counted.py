@@ -398,8 +398,7 @@ class AuditReport:
             for name, table in self.tables().items()
         }
         verdict = self.verdict()
-        text = "\n".join(verdict.lines())
-        about = {"verdict": text, "repeatable": self.audit.repeatable}
+        about = {"verdict": verdict.text(), "repeatable": self.audit.repeatable}
         return (
             verdict.as_json()
             | about

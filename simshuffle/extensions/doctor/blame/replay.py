@@ -133,8 +133,7 @@ class Blame:
         ``verdict_parts``, as plain values, in s.
         """
         verdict = self.verdict()
-        text = "\n".join(verdict.lines())
-        return {**asdict(self), **verdict.as_json(), "verdict": text}
+        return {**asdict(self), **verdict.as_json(), "verdict": verdict.text()}
 
 
 def _common_start(starts: Sequence[Floats], in_all_pipelines: bool) -> Floats:

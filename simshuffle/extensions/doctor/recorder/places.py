@@ -113,8 +113,9 @@ def is_library(path: str) -> bool:
 
 def _calls_wait(path: str, line: int) -> bool:
     """Return whether a line is a library's, or calls what waits for something."""
-    text = linecache.getline(path, line)
-    return is_library(path) or _CALL_THAT_WAITS.search(text) is not None
+    return is_library(path) or bool(
+        _CALL_THAT_WAITS.search(linecache.getline(path, line))
+    )
 
 
 def _name_of(code: Any) -> str:

@@ -51,8 +51,8 @@ def watch_settings(process: Process) -> None:
 
 
 def _locate_caller() -> Any:
-    """Return the file, function and line of the script from which the recorder was
-    called; None if no function of the stack is one of the script.
+    """Return the file, function and line that called the recorder, as `locate` finds
+    them; None if no frame counts there.
     """
     place = locate(sys._getframe(1))
     return None if place is None else list(place[:3])

@@ -12,7 +12,7 @@ from simshuffle.cli.common import (
     Set,
     say,
     share_progress,
-    tune_garbage_collector,
+    tune_process,
 )
 from simshuffle.cli.help import command
 from simshuffle.errors import refuse
@@ -148,7 +148,7 @@ def export(
     path = (
         (folder or Path()) / default_out(exported, to) if folder or out is None else out
     )
-    tune_garbage_collector()
+    tune_process()
     with share_progress("export") as tell:
         lines = write(
             exported, to, path, tell, ranks=ranks, messages=messages, replace=force
