@@ -115,18 +115,15 @@ def command(
         paragraphs = (text or inspect.getdoc(verb) or "").split("\n\n")
         paragraphs = [" ".join(paragraph.split()) for paragraph in paragraphs]
 
-        @functools.cache
-        def add_options() -> Callable[..., None]:
-            """Return the verb with its options as typer's."""
-            if record is None:
-                return with_volume_options(verb, parameters)
-            return with_record_options(verb, record)
-
         class OwnCommand(VerbCommand):
             """The command of this verb."""
 
-            def make_run(self) -> Callable[..., None]:
-                return add_options()
+            @staticmethod
+            @functools.cache  # parameters can be read once
+            def make_run() -> Callable[..., None]:
+                if record is None:
+                    return with_volume_options(verb, parameters)
+                return with_record_options(verb, record)
 
         def stand_in() -> None:
             """Stand in for the verb until `VerbCommand` makes its options."""
@@ -336,8 +333,7 @@ def print_help(ctx: Any, _: Any, is_requested: bool) -> None:
 class VerbCommand(TyperCommand):
     """The command of a verb, whose help lists the words that options take.
 
-    Its options and its callback are made when one of them is first read: a command
-    needs those of one verb only.
+    Its options and its callback are made when one is first read: few verbs are called.
     """
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:
@@ -345,7 +341,8 @@ class VerbCommand(TyperCommand):
         super().__init__(*arguments, **settings)
         del self.params, self.callback
 
-    def make_run(self) -> Callable[..., None]:
+    @staticmethod
+    def make_run() -> Callable[..., None]:
         """Return the verb with its options as typer's."""
         raise NotImplementedError
 
