@@ -73,11 +73,11 @@ def counted(simulate: Callable[[], Any]) -> int:
 def one(name: str, run: str) -> tuple[int, float, int]:
     """Iterations, CPU seconds and the largest resident set (bytes) of a run, in this process."""
     load_model(Fluid())
-    RunCell.make_ready()
     scenario = separate_jobs(
         all_runs(load_scenarios(ROOT / "scenarios" / f"{name}.yaml"))
     )[run]
     cell = RunCell(scenario.to_dict(), run)
+    cell.make_ready()
     begin = time.process_time()
     with tempfile.TemporaryDirectory() as folder:
         count = counted(

@@ -67,6 +67,7 @@ def serve(descriptor: int) -> None:
         descriptor: file descriptor of the connection.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent gets it, and hangs up
+    gc.disable()  # here modules are loaded, which stay: the search for garbage finds none
     parent = Connection(descriptor)
     processes = _Processes()
     try:
@@ -100,6 +101,7 @@ def _fork_process(order: CellOrder, parent: Connection, processes: _Processes) -
         try:
             parent.close()
             signal.signal(signal.SIGTERM, interrupt)
+            gc.enable()
             _run_cell(order, process_connection)
         finally:
             os._exit(1)

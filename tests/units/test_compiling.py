@@ -139,12 +139,34 @@ def test_what_was_made_ready_is_all_that_a_run_needs(model):
     """A kernel that a run calls with other types would be compiled while it runs."""
     load_model(model)
     kernels: Any = [fluid_events.post, fluid_transfers.advance]
-    kernels += [fluid_transfers.complete, fluid_transfers.settle]
+    kernels += [fluid_transfers.complete, fluid_transfers.settle, fluid_transfers.count_down]
     kernels += [kernel.advance] if model == Packet() else []
     ready = [list(kernel.signatures) for kernel in kernels]
     values = {"sweep": {}, "world_size": 4, "epochs": 1, "workload.dataset.num_samples": 256}
     run(load_scenario("quickstart", {**values, "network.kind": model.kind}))
     assert [list(kernel.signatures) for kernel in kernels] == ready
+
+
+@pytest.mark.parametrize("tolerance", [0.0, 0.01], ids=["exact", "windows"])
+def test_a_run_is_made_ready_with_all_that_reads_and_simulates_it(tolerance):
+    """And without what it does not need: scipy takes longer to load than a short run."""
+    scenario = load_scenario("quickstart", {"sweep": {}, "time_tolerance": tolerance})
+    code = (
+        "import json, sys\n"
+        "from simshuffle.job.scenario.scenario import Scenario\n"
+        "from simshuffle.job.sim.cell import RunCell\n"
+        "RunCell(json.load(sys.stdin), 'run').make_ready()\n"
+        "print(Scenario.__pydantic_complete__, 'scipy.special' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        input=json.dumps(scenario.to_dict()),
+        capture_output=True,
+        check=True,
+        text=True,
+        timeout=900,
+    )
+    assert done.stdout.split() == ["True", str(tolerance > 0)]
 
 
 # -------------------------------------------------------------------------- arrays at an address

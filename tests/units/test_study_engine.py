@@ -2,6 +2,7 @@
 
 import dataclasses
 import errno
+import gc
 import itertools
 import json
 import multiprocessing
@@ -204,14 +205,19 @@ def test_what_cells_share_is_made_ready_where_their_processes_are_forked(store):
         @staticmethod
         def make_ready() -> None:
             os.environ["READY"] = str(os.getpid())
+            os.environ["COLLECTS"] = str(int(gc.isenabled()))
 
         def run(self, tell: Tell) -> Outcome:
-            return Outcome({"square": [int(os.environ["READY"]), os.getppid(), os.getpid()]})
+            collects = [int(os.environ["COLLECTS"]), int(gc.isenabled())]
+            processes = [int(os.environ["READY"]), os.getppid(), os.getpid()]
+            return Outcome({"square": processes, "collects": collects})
 
     cells = {digest_of(cell): cell for cell in (Ready(1), Ready(2))}
     assert set(ProcessExecutor(2).do(cells, store, StageWatch(cells, 0, None))) == set(cells)
     of = [store.get(digest, frozenset()) for digest in cells]
     seen = [outcome.values["square"] for outcome in of if outcome is not None]
+    # no garbage is looked for while modules are loaded, but while a cell runs it is
+    assert [outcome.values["collects"] for outcome in of if outcome is not None] == [[0, 1]] * 2
     assert [ready for ready, _, _ in seen] == [server for _, server, _ in seen]
     assert len({process for _, _, process in seen} - {os.getpid()}) == 2
     assert "READY" not in os.environ

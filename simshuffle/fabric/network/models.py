@@ -268,4 +268,5 @@ def load_model(model: Model) -> None:
     network = shared_network(model, links, np.ones(1, bool), width=1)
     network.post(0.0, TransferBatch(tasks(1, work=1.0), np.zeros((1, 1), np.int32)))
     network.advance(inf)
+    network.count_down(np.zeros(0, np.int32), 0.0)
     network.settle()

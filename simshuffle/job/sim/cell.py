@@ -53,8 +53,7 @@ LARGE = 100e6
 class NetworkCell(PlainCell):
     """Computes with the compiled network."""
 
-    @staticmethod
-    def make_ready() -> None:
+    def make_ready(self) -> None:
         """Load the compiled network, or compile it where no cache holds it yet."""
         load_model(Fluid())
 
@@ -72,11 +71,15 @@ class RunCell(NetworkCell):
     # the ranks whose phases the kept timeline has: all, a sample, or none
     timeline: KeptRanks = "full"
 
-    @staticmethod
-    def make_ready() -> None:
-        """Load the compiled network, and the special functions that windows need."""
-        NetworkCell.make_ready()
-        special.load()
+    def make_ready(self) -> None:
+        """Load the compiled network, what reads such scenarios, and the special
+        functions that windows need.
+
+        Raises as `scenario`.
+        """
+        super().make_ready()
+        if self.scenario.time_tolerance > 0:
+            special.load()
 
     @cached_property
     def scenario(self) -> Scenario:
