@@ -33,6 +33,7 @@ from simshuffle.job.uncertainty.inputs import (
 from simshuffle.job.uncertainty.interval import (
     Interval,
     estimate_intervals,
+    ScaledRun,
     find_order_flip,
     loop_of,
     rank_influences,
@@ -163,9 +164,11 @@ def test_a_verdict_flips_where_both_take_as_long():
     seconds = bounds(one).epoch
     assert bounds(two).epoch == seconds  # both hide all of it now
     drawn = [each for each in inputs(one, {}) if each.key == DECODE]
-    of_input, factor = find_order_flip((one, 0.999 * seconds), (two, seconds), drawn)
+    of_input, factor = find_order_flip(
+        ScaledRun(one, 0.999 * seconds), ScaledRun(two, seconds), drawn
+    )
     assert of_input.key == DECODE and 2.0 < factor < 3.5
-    assert find_order_flip((two, 0.999 * seconds), (one, seconds), drawn) is None
+    assert find_order_flip(ScaledRun(two, 0.999 * seconds), ScaledRun(one, seconds), drawn) is None
 
 
 def test_chance_is_half_the_range_over_what_half_a_range_of_eight_is():
@@ -431,7 +434,7 @@ def test_the_input_that_must_move_least_flips_an_order():
     one, two = (small(**values, workload__loader={"workers": n, "prefetch": 4}) for n in (1, 2))
     seconds = bounds(one).epoch
     assert bounds(two).epoch == seconds
-    runs = ((one, 0.999 * seconds), (two, seconds))
+    runs = (ScaledRun(one, 0.999 * seconds), ScaledRun(two, seconds))
     forward, decode = given(FORWARD, 0.5, 2.0), given(DECODE, 0.5, 2.0)
     only_forward, factor = find_order_flip(*runs, [forward])
     assert only_forward is forward and 0.2 < factor < 0.6
@@ -443,7 +446,33 @@ def test_the_input_that_must_move_least_flips_an_order():
     assert find_order_flip(*runs, [idle] * 10 + [decode]) is None
     assert find_order_flip(*runs, [idle] * 9 + [decode]) is not None
     # a second run that is faster as it is
-    assert find_order_flip((one, 1.01 * seconds), (two, seconds), [decode])[1] == pytest.approx(1)
+    slower = ScaledRun(one, 1.01 * seconds)
+    assert find_order_flip(slower, runs[1], [decode])[1] == pytest.approx(1)
+
+
+def test_a_run_that_is_compared_again_is_not_computed_again(monkeypatch):
+    one, two = (ScaledRun(small(**ALONE), seconds) for seconds in (1.0, 2.0))
+    forward = given(FORWARD, 0.5, 2.0)
+    assert find_order_flip(one, two, [forward]) is None
+    assert one.epoch(FORWARD, 2.0) == pytest.approx(4 / 3, rel=0.02)  # 1 ms of 3 ms
+    assert one.epoch(FORWARD, 0.5) == pytest.approx(5 / 6, rel=0.02)
+    monkeypatch.setattr("simshuffle.job.uncertainty.interval.bounds", None)
+    assert find_order_flip(one, two, [forward]) is None
+    with pytest.raises(TypeError):
+        one.epoch(BACKWARD, 2.0)
+
+
+def test_several_inputs_of_a_record_are_scaled_together():
+    scenario = small(**ALONE)
+    scaled = scale_inputs(scenario, {FORWARD: 2.0, DECODE: 3.0, BACKWARD: 0.5})
+    at_a_time = scenario
+    for key, factor in ((BACKWARD, 0.5), (FORWARD, 2.0), (DECODE, 3.0)):
+        at_a_time = scale_inputs(at_a_time, {key: factor})
+    assert scaled == at_a_time != scenario == small(**ALONE)
+    assert scaled.cluster is scenario.cluster
+    assert scale_inputs(scenario, {}) is scenario
+    with pytest.raises(AttributeError):
+        scale_inputs(scenario, {FORWARD: 2.0, "cluster.ssd.no_such": 2.0})
 
 
 def test_inputs_come_once_by_the_most_that_they_move_any_run():

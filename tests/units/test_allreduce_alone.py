@@ -39,6 +39,15 @@ def test_a_value_that_does_not_decide_is_looked_up(monkeypatch):
     assert allreduce_alone(scale_inputs(base, {OPENS: 0.5}), 1e6) == seconds
 
 
+def test_scenarios_that_are_looked_at_in_turn_are_looked_up(monkeypatch):
+    """Equal records of two files are two objects, as a pair of runs has them."""
+    first, second = small(), scale_inputs(small(), {LINK: 0.5})
+    seconds = [allreduce_alone(scenario, 1e10) for scenario in (first, second)]
+    monkeypatch.setattr("simshuffle.job.plan.allreduce_alone._seconds_alone", None)
+    assert [allreduce_alone(scenario, 1e10) for scenario in (first, second)] == seconds
+    assert seconds[0] != seconds[1]
+
+
 def test_one_rank_sums_nothing():
     assert allreduce_alone(small(world_size=1), 1e6) == 0.0
 

@@ -4,37 +4,15 @@ already.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from simshuffle.job.plan.reading_bounds import cable_bandwidth
 from simshuffle.job.scenario.scenario import Scenario
+from simshuffle.spec.record import CacheArgument
 
-
-@dataclass(frozen=True)
-class _Allreduces:
-    """Seconds of the allreduces that were looked at last, each alone on the machine,
-    and the objects that decide these seconds.
-    """
-
-    decided_by: tuple[Any, ...]
-    seconds: dict[float, float] = field(default_factory=dict)  # s by bytes
-
-    def is_for(self, decided_by: tuple[Any, ...]) -> bool:
-        """Return whether these allreduces were decided by the very objects in
-        ``decided_by``: identical, not just equal.
-        """
-        return len(decided_by) == len(self.decided_by) and all(
-            a is b for a, b in zip(decided_by, self.decided_by, strict=True)
-        )
-
-
-_last_allreduces = [_Allreduces(())]
-"""The last allreduces, a single entry: intervals and sensitivities evaluate many
-scenarios that differ in other values.
-"""
 NOT_OF_ALLREDUCES = (
     "parallel_file_system", "object_store", "cache_tier", "ssd", "memory", "message_passing",
 )  # fmt: skip
@@ -46,18 +24,27 @@ def allreduce_alone(scenario: Scenario, nbytes: float) -> float:
     rank.
 
     No flow shares a link: each has its cap, or what NVLink, the scale-up domain, PCIe
-    or the host's cable carries if that is less. Answers are kept by size until a call
-    has another world size, or another record (object) that decides them.
+    or the host's cable carries if that is less. Answers are kept for scenarios with the
+    same world size and the same records (objects) that decide them: intervals and
+    sensitivities evaluate many scenarios that differ in other values.
     """
-    cluster = scenario.cluster
-    records = [value for name, value in cluster if name not in NOT_OF_ALLREDUCES]
-    decided_by = (scenario.world_size, scenario.workload.allreduce, *records)
-    if not _last_allreduces[0].is_for(decided_by):
-        _last_allreduces[0] = _Allreduces(decided_by)
-    seconds = _last_allreduces[0].seconds
+    records = [
+        record for name, record in scenario.cluster if name not in NOT_OF_ALLREDUCES
+    ]
+    decided_by = (scenario.workload.allreduce, *records)
+    key = (scenario.world_size, *map(id, decided_by))
+    seconds = _known_seconds(CacheArgument(key, decided_by))
     if nbytes not in seconds:
         seconds[nbytes] = _seconds_alone(scenario, nbytes)
     return seconds[nbytes]
+
+
+@lru_cache(maxsize=16)
+def _known_seconds(decided_by: CacheArgument[tuple[Any, ...]]) -> dict[float, float]:
+    """Return the seconds of the allreduces that are known, by bytes; the caller adds
+    more. The argument holds the objects whose ids are its key, so no other has them.
+    """
+    return {}
 
 
 def _seconds_alone(scenario: Scenario, nbytes: float) -> float:

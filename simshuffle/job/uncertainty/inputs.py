@@ -14,7 +14,7 @@ import math
 import re
 import statistics
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -283,28 +283,32 @@ def scale_inputs(scenario: Scenario, factors: Mapping[str, float]) -> Scenario:
         AttributeError: a part of a key is no field of its record.
         KeyError: a part of a key is no entry of its mapping.
     """
-    for key, factor in factors.items():
-        scenario = _scale_at_path(scenario, key.split("."), factor)
-    return scenario
+    return _scale_record(scenario, factors) if factors else scenario
 
 
-def _scale_at_path(record: Any, path: list[str], factor: float) -> Any:
-    """Return a copy of the record with the number at ``path`` multiplied; all of a
-    curve.
+def _scale_record(record: Any, factors: Mapping[str, float]) -> Any:
+    """Return a copy of a record or mapping with the numbers at dotted keys multiplied;
+    records on the way to several of the numbers are copied once.
     """
-    name, *deeper_path = path
-    previous = record[name] if isinstance(record, dict) else getattr(record, name)
-    if deeper_path:
-        scaled = _scale_at_path(previous, deeper_path, factor)
-    elif isinstance(previous, Curve):
-        scaled = Curve(
-            previous.x,
-            tuple(y * factor for y in previous.y),
-            previous.interpolation,
-            previous.constant,
+    factors_by_field: dict[str, dict[str, float]] = {}
+    for key, factor in factors.items():
+        name, _, deeper_key = key.partition(".")
+        factors_by_field.setdefault(name, {})[deeper_key] = factor
+    scaled = {}
+    for name, deeper_factors in factors_by_field.items():
+        previous = record[name] if isinstance(record, dict) else getattr(record, name)
+        scaled[name] = (
+            _scale_number(previous, deeper_factors[""])
+            if "" in deeper_factors
+            else _scale_record(previous, deeper_factors)
         )
-    else:
-        scaled = previous * factor
     if isinstance(record, dict):
-        return {**record, name: scaled}
-    return record.model_copy(update={name: scaled})
+        return {**record, **scaled}
+    return record.model_copy(update=scaled)
+
+
+def _scale_number(number: float | Curve, factor: float) -> float | Curve:
+    """Return the number times ``factor``; of a curve all points are multiplied."""
+    if isinstance(number, Curve):
+        return replace(number, y=tuple(y * factor for y in number.y))
+    return number * factor

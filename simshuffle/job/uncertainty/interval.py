@@ -377,18 +377,38 @@ changes, and number of factors that are tried.
 """
 
 
+class ScaledRun:
+    """A run with one of its inputs multiplied, by closed forms.
+
+    Every epoch is computed once, however many other runs the run is compared with.
+    """
+
+    def __init__(self, scenario: Scenario, seconds: float) -> None:
+        self._scenario = scenario
+        self._seconds = seconds  # of the predicted epoch, no input multiplied
+        self._nominal = bounds(scenario).epoch
+        self._epochs: dict[tuple[str, float], float] = {}  # s by input and factor
+        self.keys = keys_of(scenario)
+        """Dotted keys of the inputs."""
+
+    def epoch(self, key: str, factor: float) -> float:
+        """Return the seconds of the epoch with the input ``key`` times ``factor``."""
+        if (key, factor) not in self._epochs:
+            scaled = bounds(scale_inputs(self._scenario, {key: factor})).epoch
+            self._epochs[key, factor] = self._seconds * scaled / self._nominal
+        return self._epochs[key, factor]
+
+
 def find_order_flip(
-    first: tuple[Scenario, float],
-    second: tuple[Scenario, float],
-    drawn: Sequence[Input],
+    first: ScaledRun, second: ScaledRun, drawn: Sequence[Input]
 ) -> tuple[Input, float] | None:
     """Find the input that, moved least, makes the second run faster than the first.
 
     Only the first `MAX_INPUTS` that both runs have are tried.
 
     Args:
-        first: a scenario and its predicted epoch (s).
-        second: the same of the other run.
+        first: the run that is predicted to be faster.
+        second: the other run.
         drawn: the inputs to move, the strongest first.
 
     Returns:
@@ -398,24 +418,16 @@ def find_order_flip(
     best: tuple[float, Input, float] | None = None
     factors = np.geomspace(1 / MAX_FLIP_FACTOR, MAX_FLIP_FACTOR, FLIP_TRIALS)
     factors = factors[np.argsort(np.abs(np.log(factors)), kind="stable")]
-    nominal = [bounds(scenario).epoch for scenario, _ in (first, second)]
-    shared_keys = keys_of(first[0]) & keys_of(second[0])
+    shared_keys = first.keys & second.keys
     for moved_input in [
         moved_input for moved_input in drawn if moved_input.key in shared_keys
     ][:MAX_INPUTS]:
+        key = moved_input.key
         for factor in factors.tolist():
             distance = abs(np.log(factor))
             if best is not None and distance >= best[0]:
                 break
-            first_epoch, second_epoch = (
-                value
-                * bounds(scale_inputs(scenario, {moved_input.key: factor})).epoch
-                / nominal_epoch
-                for (scenario, value), nominal_epoch in zip(
-                    (first, second), nominal, strict=True
-                )
-            )
-            if first_epoch > second_epoch:
+            if first.epoch(key, factor) > second.epoch(key, factor):
                 best = (distance, moved_input, factor)
                 break
     return None if best is None else best[1:]

@@ -17,6 +17,7 @@ from simshuffle.job.uncertainty.interval import (
     DRAWS,
     INDEX_DRAWS,
     MAX_INPUTS,
+    ScaledRun,
     UncertainRuns,
     estimate_intervals,
     find_order_flip,
@@ -176,9 +177,10 @@ def interval_facts(
     for run in named_runs:
         influences[run] = _influence_facts(uncertain_runs, run, runs[run][0])
         tell((for_runs + FORMS_PER_RANKING * len(influences)) / total_forms)
+    scaled_runs = {run: ScaledRun(*runs[run]) for run in named_runs}
     odds: list[dict[str, Any]] = []
     for first, second in pairs:
-        odds.append(_odds_facts(uncertain_runs, runs, first, second))
+        odds.append(_odds_facts(uncertain_runs, scaled_runs, first, second))
         tell((for_runs + for_hangs + FORMS_PER_FLIP * len(odds)) / total_forms)
     return {
         "runs": {
@@ -292,7 +294,7 @@ def _influence_facts(
 
 def _odds_facts(
     uncertain_runs: UncertainRuns,
-    runs: Mapping[str, tuple[Scenario, float]],
+    runs: Mapping[str, ScaledRun],
     first: str,
     second: str,
 ) -> dict[str, Any]:
