@@ -39,6 +39,7 @@ class ReadingBounds:
         self._workload = scenario.workload
         self._cluster = scenario.cluster
         self._dataset = self._workload.dataset
+        self._mean_nbytes = self._dataset.stored.mean
         self._loader = self._workload.loader
         self._world_size = scenario.world_size
         # of the fullest host
@@ -73,7 +74,7 @@ class ReadingBounds:
         source = self._workload.source
         out = dict.fromkeys((OPENS, PFS, CLIENT, HCAS, SSD), 0.0)
         missed = samples * (1.0 - cached) * (1.0 - tiered)
-        nbytes = missed * dataset.stored.mean
+        nbytes = missed * self._mean_nbytes
         if source == "ssd":
             out[SSD] = ranks * self._ssd_seconds(missed)
         elif source == "object_store":
@@ -91,7 +92,7 @@ class ReadingBounds:
         ).items():
             out[name] = out.get(name, 0.0) + seconds
         out[MEMORY] = (
-            ranks * samples * cached * dataset.stored.mean / cluster.memory.bandwidth
+            ranks * samples * cached * self._mean_nbytes / cluster.memory.bandwidth
         )
         out[DECODE] = ranks * samples * dataset.decode_seconds / host.cores
         slots = min(host.pcie_slots, ranks)
@@ -117,13 +118,10 @@ class ReadingBounds:
             return {}
         hit_samples = samples * tiered
         moved_samples = hit_samples if tier.eviction == "none" else samples
-        of_host = self._ranks * hit_samples * dataset.stored.mean
+        of_host = self._ranks * hit_samples * self._mean_nbytes
         opens = self._world_size * hit_samples / dataset.samples_per_file
         seconds_by_resource = {
-            TIER: self._world_size
-            * moved_samples
-            * dataset.stored.mean
-            / tier.bandwidth,
+            TIER: self._world_size * moved_samples * self._mean_nbytes / tier.bandwidth,
             TIER_OPENS: opens / tier.open_rate if tier.open_rate else 0.0,
             TIER_HOST: of_host / self._tier_host,
         }
@@ -254,10 +252,10 @@ class ReadingBounds:
         dataset = self._dataset
         source = self._workload.source
         missed = samples * (1.0 - cached) * (1.0 - tiered)
-        nbytes = missed * dataset.stored.mean
+        nbytes = missed * self._mean_nbytes
         requests = samples / dataset.read_at_once
         in_flight = min(self._loader.threads, max(requests, 1.0))
-        read = samples * cached * dataset.stored.mean / cluster.memory.bandwidth
+        read = samples * cached * self._mean_nbytes / cluster.memory.bandwidth
         if (tier := self._tier_used) is not None:
             tier_samples = samples * (1.0 - cached) * tiered
             cap = tier.open_cap(
@@ -271,7 +269,7 @@ class ReadingBounds:
             of_fabric = self._cable if source == "pfs" else math.inf
             read += (
                 tier_samples
-                * dataset.stored.mean
+                * self._mean_nbytes
                 / min(tier.bandwidth, self._tier_host, of_fabric)
             )
         if source == "pfs":
@@ -321,7 +319,7 @@ class ReadingBounds:
 
     def _ssd_seconds(self, samples: float) -> float:
         """Device time (s) to read so many samples."""
-        nbytes = samples * self._dataset.stored.mean
+        nbytes = samples * self._mean_nbytes
         requests = samples / self._dataset.read_at_once
         return float(self._cluster.ssd.read_seconds(nbytes, requests, self._depth))
 

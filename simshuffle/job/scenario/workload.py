@@ -203,7 +203,9 @@ class Dataset(Sourced):
             mean, std = self.tokens.nbytes
             return SampleSize.model_construct(mean=mean, std=std)
         assert size is not None  # noqa: S101 - a data set has one of both
-        spread = self.stored_as.spread * size.mean if size.std is None else size.std
+        if size.std is not None:
+            return size
+        spread = self.stored_as.spread * size.mean
         return SampleSize.model_construct(mean=size.mean, std=spread)
 
     @property
