@@ -11,7 +11,11 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from simshuffle.fabric.allreduce.base import AllreduceFlows, Ddp, Horovod
-from simshuffle.fabric.allreduce.nccl import double_tree
+from simshuffle.fabric.allreduce.dependent import Sharp, Sparse
+from simshuffle.fabric.allreduce.layout import PACE_FIELDS
+from simshuffle.fabric.allreduce.nccl import Nccl, Ring, Tree, double_tree
+from simshuffle.fabric.allreduce.nvls import Nvls
+from simshuffle.fabric.allreduce.steps import Dependent
 from tests.allreduces import flows_of, hosts
 from tests.examples import ALGORITHMS, ALPHA_INTER, ALPHA_INTRA, ring, sharp, tree
 from tests.strategies import world_sizes
@@ -388,3 +392,35 @@ def test_bytes_are_spread_over_the_hcas_of_a_host_unless_a_number_is_given(name)
     assert getattr(given.over_hcas(5), key) == 2
     left_out = made.model_copy(update={key: None})
     assert getattr(left_out.over_hcas(5), key) == 5
+
+
+LAID_OUT = (Ring, Tree, Nvls, Dependent, Sparse, Sharp)
+
+
+def test_flows_of_a_kept_layout_are_those_of_a_new_one(algorithm, monkeypatch):
+    """Whatever was laid out before: other hosts of as many ranks, or more rings, rails or rows."""
+    algorithm = algorithm.over_hcas(2)
+    variants = [algorithm] + [
+        algorithm.model_copy(update={name: value + 1})
+        for name, value in algorithm
+        if name not in PACE_FIELDS and isinstance(value, int)
+    ]
+    host_of_ranks = [hosts(12, 3), hosts(12, 4), hosts(11, 4), hosts(12, 3)[::-1].copy()]
+    cases = [(made, host_of) for made in variants for host_of in host_of_ranks]
+    cases += [(made, host_of) for host_of in host_of_ranks for made in variants]
+    kept = [flows_of(*case) for case in cases]
+    for kind in LAID_OUT:
+        monkeypatch.setattr(kind, "lay_out", kind.lay_out.__wrapped__)
+    for case, flows in zip(cases, kept, strict=True):
+        for name, values in vars(flows_of(*case)).items():
+            np.testing.assert_array_equal(getattr(flows, name), values, strict=True)
+
+
+def test_draws_of_latencies_and_bandwidths_share_a_layout(algorithm):
+    if isinstance(algorithm, Nccl):  # rings and trees are laid out
+        algorithm = next(algorithm.choices(has_several_hosts=True, is_large=True)).algorithm
+    drawn = algorithm.model_copy(
+        update={"inter_host_latency": 1.0, "intra_host_bus_bandwidth": lambda nbytes: 1.0}
+    )
+    assert drawn.lay_out(hosts(12, 3)) is algorithm.lay_out(hosts(12, 3))
+    assert drawn.lay_out(hosts(12, 4)) is not algorithm.lay_out(hosts(12, 3))

@@ -32,8 +32,8 @@ from simshuffle.job.uncertainty.inputs import (
 )
 from simshuffle.job.uncertainty.interval import (
     Interval,
-    estimate_intervals,
     ScaledRun,
+    estimate_intervals,
     find_order_flip,
     loop_of,
     rank_influences,

@@ -15,15 +15,17 @@ from pydantic import BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from simshuffle.fabric.allreduce.base import AllreduceFlows, Paced
+from simshuffle.fabric.allreduce.layout import keep_layouts
 from simshuffle.fabric.allreduce.nccl import ring_sends
 from simshuffle.fabric.allreduce.steps import (
     Dependent,
+    SendLayout,
     Sends,
     StepOfSends,
     Steps,
     add_folding_steps,
-    dependent_flows,
     fold_to_power_of_two,
+    lay_out_sends,
     place_in_host,
     rail_of,
 )
@@ -204,13 +206,16 @@ class Sparse(Paced):
 
         Their latency is the time to find the largest gradients.
         """
+        flows = self.lay_out(host_of).flows(nbytes, self)
+        return replace(flows, latency=nbytes / self.selection_bandwidth)
+
+    @keep_layouts
+    def lay_out(self, host_of: Ints32) -> SendLayout:
+        """Lay out the sends of the largest gradients over hosts ``host_of`` (M,)."""
         steps = self.steps(host_of)
         dense = Sends.from_steps(steps, rail_of(host_of, self.rails))
-        sends = replace(
-            dense, share=self.share(count_contributions(steps, len(host_of)))
-        )
-        flows = dependent_flows(sends, host_of, nbytes, self)
-        return replace(flows, latency=nbytes / self.selection_bandwidth)
+        share = self.share(count_contributions(steps, len(host_of)))
+        return lay_out_sends(replace(dense, share=share), host_of)
 
 
 def count_contributions(steps: Steps, world_size: int) -> Ints64:
@@ -451,13 +456,20 @@ class Sharp(Paced):
         No flow waits for another: all run at once after the latency of all levels and
         of the longest chain.
         """
+        flows = self.lay_out(host_of).flows(nbytes, self)
+        _, ranks_of_host = np.unique(host_of, return_counts=True)
+        host_latency = (int(ranks_of_host.max()) - 1) * self.intra_host_latency
+        levels = self.levels(len(ranks_of_host))
+        latency = 2 * (host_latency + levels * self.inter_host_latency)
+        return replace(flows, delay=0.0, latency=latency)
+
+    @keep_layouts
+    def lay_out(self, host_of: Ints32) -> SendLayout:
+        """Lay out the rings of hosts and the chains inside hosts as a single step."""
         grid = ColumnGrid(host_of, self.rails)
         host = np.arange(grid.hosts if grid.hosts > 1 else 0)
         ring_among_hosts = Sends.join([(0, host, np.roll(host, -1), 1.0, 0, 1, host)])
         rail = np.broadcast_to(np.arange(self.rails, dtype=np.int32), grid.leader.shape)
         sends = grid.sends(ring_among_hosts, rail)
         single_step = replace(sends, step=np.zeros_like(sends.step))
-        flows = dependent_flows(single_step, host_of, nbytes, self)
-        host_latency = (int(grid.size.max()) - 1) * self.intra_host_latency
-        latency = 2 * (host_latency + self.levels(grid.hosts) * self.inter_host_latency)
-        return replace(flows, delay=0.0, latency=latency)
+        return lay_out_sends(single_step, host_of)

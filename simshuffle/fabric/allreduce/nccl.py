@@ -16,8 +16,13 @@ from simshuffle.fabric.allreduce.base import (
     Paced,
     SlowHosts,
 )
+from simshuffle.fabric.allreduce.layout import (
+    FlowLayout,
+    SharedLayout,
+    keep_layouts,
+)
 from simshuffle.fabric.allreduce.steps import Sends
-from simshuffle.spec.arrays import Floats, Ints32, Ints64
+from simshuffle.spec.arrays import Ints32, Ints64
 from simshuffle.spec.interpolation import BandwidthBySize
 from simshuffle.spec.record import Fraction, OneEach, Seconds, Spec, whole_as_float
 
@@ -49,27 +54,37 @@ class Ring(Paced):
         those inside hosts.
         """
         world_size = len(host_of)
-        rings = self.rings
-        # (rings * M,) ring by ring: rank i sends to rank i + 1, the last one to rank 0
-        src = np.tile(np.arange(world_size, dtype=np.int32), rings)
-        dst = np.tile(np.roll(np.arange(world_size, dtype=np.int32), -1), rings)
-        hosts = len(np.unique(host_of))
-        flow_nbytes = 2 * (world_size - 1) / world_size * nbytes / rings
+        layout = self.lay_out(host_of)
+        flow_nbytes = 2 * (world_size - 1) / world_size * nbytes / self.rings
         bus = (
             self.inter_host_bus_bandwidth
-            if hosts > 1
+            if layout.hosts > 1
             else self.intra_host_bus_bandwidth
         )
-        inter_steps = 2 * (hosts - 1)
+        inter_steps = 2 * (layout.hosts - 1)
         intra_steps = 2 * (world_size - 1) - inter_steps
         return AllreduceFlows(
-            src=src,
-            dst=dst,
-            nbytes=np.full(len(src), flow_nbytes),
-            rail=np.repeat(np.arange(rings, dtype=np.int32), world_size),
-            cap=np.full(len(src), bus(nbytes) / rings),
+            src=layout.src,
+            dst=layout.dst,
+            nbytes=np.full(len(layout.src), flow_nbytes),
+            rail=layout.rail,
+            cap=np.full(len(layout.src), bus(nbytes) / self.rings),
             latency=inter_steps * self.inter_host_latency
             + intra_steps * self.intra_host_latency,
+        )
+
+    @keep_layouts
+    def lay_out(self, host_of: Ints32) -> FlowLayout:
+        """Lay out all rings, ring by ring: rank i sends to rank i + 1, the last one to
+        rank 0.
+        """
+        world_size = len(host_of)
+        rank = np.arange(world_size, dtype=np.int32)
+        return FlowLayout(
+            hosts=len(np.unique(host_of)),
+            src=np.tile(rank, self.rings),
+            dst=np.tile(np.roll(rank, -1), self.rings),
+            rail=np.repeat(np.arange(self.rings, dtype=np.int32), world_size),
         )
 
 
@@ -126,21 +141,21 @@ class Tree(Paced):
         time that the bus bandwidth gives (between hosts, if there are several).
         """
         world_size = len(host_of)
-        child, parent, share, rail = self._edges(host_of)
-        hosts = len(np.unique(host_of))
+        layout = self.lay_out(host_of)
+        hosts = layout.hosts
         bus = (
             self.inter_host_bus_bandwidth
             if hosts > 1
             else self.intra_host_bus_bandwidth
         )
-        flow_nbytes = np.tile(share * nbytes, 2)
+        flow_nbytes = layout.share * nbytes
         chain_latency = (world_size // hosts - 1) * self.intra_host_latency
         levels = hosts.bit_length() - 1
         return AllreduceFlows(
-            src=np.concatenate([child, parent]),
-            dst=np.concatenate([parent, child]),
+            src=layout.src,
+            dst=layout.dst,
             nbytes=flow_nbytes,
-            rail=np.tile(rail, 2),
+            rail=layout.rail,
             # all end together, when bus bandwidth says
             cap=flow_nbytes
             / (2 * (world_size - 1) / world_size * nbytes / bus(nbytes)),
@@ -161,9 +176,9 @@ class Tree(Paced):
         share = slow.share(hosts)
         return min(1.0, 2 * share) if hosts == 2 else share
 
-    def _edges(self, host_of: Ints32) -> tuple[Ints32, Ints32, Floats, Ints32]:
-        """Return (edges,) child, parent, share of the bytes, and rail of every edge of
-        all trees.
+    @keep_layouts
+    def lay_out(self, host_of: Ints32) -> SharedLayout:
+        """Lay out every edge of all trees, up first, then down.
 
         An edge inside a host stands for that of all trees, as these take one NVLink one
         after the other: its share is 1 and its rail 0. These edges come first.
@@ -173,11 +188,14 @@ class Tree(Paced):
         heads = order[np.concatenate([[True], ~is_in_host])]
         child, parent, rail = tree_edges(heads, self.channels)
         num_in_hosts = np.count_nonzero(is_in_host)
-        return (
-            np.concatenate([order[1:][is_in_host], child]),
-            np.concatenate([order[:-1][is_in_host], parent]),
-            np.r_[np.ones(num_in_hosts), np.full(len(child), 0.5 / self.channels)],
-            np.concatenate([np.zeros(num_in_hosts, np.int32), rail]),
+        return SharedLayout.both_ways(
+            hosts=len(heads),
+            child=np.concatenate([order[1:][is_in_host], child]),
+            parent=np.concatenate([order[:-1][is_in_host], parent]),
+            rail=np.concatenate([np.zeros(num_in_hosts, np.int32), rail]),
+            share=np.r_[
+                np.ones(num_in_hosts), np.full(len(child), 0.5 / self.channels)
+            ],
         )
 
 
@@ -416,6 +434,7 @@ class Nccl(AllreduceAlgorithm, Latencies):
             "intra_host_bus_bandwidth": self.intra_host_bus_bandwidth,
             "inter_host_bus_bandwidth": self.inter_host_bus_bandwidth,
             "slow_hosts": self.slow_hosts,
+            "overlap": self.overlap,  # given, so that no default is copied
         }
         for protocol in (simple, *(self.protocols or {}).values()):
             latency_scale = protocol.intra_host_factor if has_several_hosts else 1.0

@@ -10,6 +10,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from simshuffle.fabric.allreduce.base import AllreduceFlows, Paced
+from simshuffle.fabric.allreduce.layout import SharedLayout, keep_layouts
 from simshuffle.fabric.allreduce.nccl import tree_edges
 from simshuffle.spec.arrays import Ints32
 from simshuffle.spec.record import OneEach
@@ -48,33 +49,43 @@ class Nvls(Paced):
         between domains if there are several.
         """
         world_size = len(host_of)
+        layout = self.lay_out(host_of)
+        bus = (
+            self.inter_host_bus_bandwidth
+            if layout.hosts > 1
+            else self.intra_host_bus_bandwidth
+        )
+        flow_nbytes = layout.share * nbytes
+        seconds = 2 * (world_size - 1) / world_size * nbytes / bus(nbytes)
+        levels = layout.hosts.bit_length() - 1
+        has_pairs = layout.hosts < world_size
+        inside_latency = self.intra_host_latency if has_pairs else 0.0
+        return AllreduceFlows(
+            src=layout.src,
+            dst=layout.dst,
+            nbytes=flow_nbytes,
+            rail=layout.rail,
+            cap=flow_nbytes / seconds,
+            latency=inside_latency + 2 * levels * self.inter_host_latency,
+        )
+
+    @keep_layouts
+    def lay_out(self, host_of: Ints32) -> SharedLayout:
+        """Lay out the pairs inside domains and the edges of the trees, both ways; a
+        domain is a host of the layout.
+        """
         order = np.argsort(host_of, kind="stable").astype(np.int32)
         _, first, size = np.unique(
             host_of[order], return_index=True, return_counts=True
         )
-        domains = len(first)
         src, dst, share_inside = _pairs_inside(order, first, size)
         child, parent, rail = tree_edges(order[first], self.channels)
-
-        # (edges,) share of the bytes that each edge carries each way
-        share = np.r_[share_inside, np.full(len(child), 0.5 / self.channels)]
-        end_a, end_b = np.r_[src, child], np.r_[dst, parent]
-        flow_nbytes = np.tile(share * nbytes, 2)
-        bus = (
-            self.inter_host_bus_bandwidth
-            if domains > 1
-            else self.intra_host_bus_bandwidth
-        )
-        seconds = 2 * (world_size - 1) / world_size * nbytes / bus(nbytes)
-        levels = domains.bit_length() - 1
-        inside_latency = self.intra_host_latency if len(src) else 0.0
-        return AllreduceFlows(
-            src=np.concatenate([end_a, end_b]),
-            dst=np.concatenate([end_b, end_a]),
-            nbytes=flow_nbytes,
-            rail=np.tile(np.r_[np.zeros(len(src), np.int32), rail], 2),
-            cap=flow_nbytes / seconds,
-            latency=inside_latency + 2 * levels * self.inter_host_latency,
+        return SharedLayout.both_ways(
+            hosts=len(first),
+            child=np.r_[src, child],
+            parent=np.r_[dst, parent],
+            rail=np.r_[np.zeros(len(src), np.int32), rail],
+            share=np.r_[share_inside, np.full(len(child), 0.5 / self.channels)],
         )
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simshuffle.fabric.allreduce.base import AllreduceFlows, Paced
+from simshuffle.fabric.allreduce.layout import keep_layouts
 from simshuffle.spec.arrays import Flags, Floats, Ints32, Ints64
 
 StepOfSends = tuple[ArrayLike, ArrayLike, ArrayLike, ArrayLike, bool]
@@ -174,21 +175,54 @@ class Sends:
         )
 
 
-def dependent_flows(
-    sends: Sends, host_of: Ints32, nbytes: float, algorithm: Paced
-) -> AllreduceFlows:
-    """The flows of ``sends`` of a buffer of ``nbytes`` bytes over ranks on hosts
-    ``host_of``, (M,).
+@dataclass(frozen=True)
+class SendLayout:
+    """The flows that carry sends, whatever their bytes and pace; made by
+    `lay_out_sends`.
+    """
 
-    A step of two ranks begins when all that both of them send and receive in their last
-    ones has ended, and a latency later the bytes flow. A rank sends at most at the bus
-    bandwidth, over all sends of a step together. Those of a step inside a host end
-    together, with its busiest rank, and stay apart, so that each crosses its GPU's
-    NVLink. Those between the same two hosts on the same rail are one flow, which begins
-    when the last of them could.
+    sends: Sends
+    between_hosts: NDArray[np.intp]  # (sends,) 1 between hosts, 0 inside one
+    # (sends,) of the bus bandwidth, which a rank has for all its sends of a step together
+    bandwidth_share: Floats
+    flow: NDArray[np.intp]  # (sends,) the flow that carries each send
+    first_send: NDArray[np.intp]  # (flows,) the first send that each flow carries
+    rail: Ints32  # (flows,) HCA; 0 inside a host
+    # (edges,) flow ``edge_to[k]`` waits for ``edge_from[k]``
+    edge_from: Ints32
+    edge_to: Ints32
 
-    Latencies are in the delays of the flows; ``latency`` is 0. There must be sends.
-    Slow hosts do not count here.
+    def flows(self, nbytes: float, algorithm: Paced) -> AllreduceFlows:
+        """Return the flows of a buffer of ``nbytes`` bytes, with the latencies and bus
+        bandwidths of ``algorithm``; see `dependent_flows`.
+        """
+        sends = self.sends
+        bus_bandwidths = (
+            algorithm.intra_host_bus_bandwidth(nbytes),
+            algorithm.inter_host_bus_bandwidth(nbytes),
+        )
+        cap = self.bandwidth_share * np.array(bus_bandwidths)[self.between_hosts]
+        latencies = np.array(
+            [algorithm.intra_host_latency, algorithm.inter_host_latency]
+        )
+        delay: Floats = sends.hops * latencies[self.between_hosts]
+        return AllreduceFlows(
+            src=sends.src[self.first_send],
+            dst=sends.dst[self.first_send],
+            nbytes=_sum_by_group(self.flow, sends.share) * nbytes,
+            rail=self.rail,
+            cap=_sum_by_group(self.flow, cap),
+            latency=0.0,
+            delay=delay[self.first_send],
+            step=sends.step[self.first_send],
+            edge_from=self.edge_from,
+            edge_to=self.edge_to,
+        )
+
+
+def lay_out_sends(sends: Sends, host_of: Ints32) -> SendLayout:
+    """Lay out the flows of ``sends`` over ranks on hosts ``host_of``, (M,), as
+    `dependent_flows` says.
     """
     num_ranks = len(host_of)
     is_between_hosts = host_of[sends.src] != host_of[sends.dst]
@@ -216,26 +250,36 @@ def dependent_flows(
         busiest_in_host, step_in_host[~is_between_hosts], busiest[~is_between_hosts]
     )
     busiest[~is_between_hosts] = busiest_in_host[step_in_host[~is_between_hosts]]
-    bus_bandwidths = (
-        algorithm.intra_host_bus_bandwidth(nbytes),
-        algorithm.inter_host_bus_bandwidth(nbytes),
-    )
-    cap = sends.share / busiest * np.array(bus_bandwidths)[is_between_hosts.astype(int)]
-    latencies = np.array([algorithm.intra_host_latency, algorithm.inter_host_latency])
-    delay: Floats = sends.hops * latencies[is_between_hosts.astype(int)]
     edge_from, edge_to = _find_edges(sends, flow)
-    return AllreduceFlows(
-        src=sends.src[first_send],
-        dst=sends.dst[first_send],
-        nbytes=_sum_by_group(flow, sends.share) * nbytes,
+    return SendLayout(
+        sends=sends,
+        between_hosts=is_between_hosts.astype(np.intp),
+        bandwidth_share=sends.share / busiest,
+        flow=flow,
+        first_send=first_send,
         rail=rail[first_send].astype(np.int32),
-        cap=_sum_by_group(flow, cap),
-        latency=0.0,
-        delay=delay[first_send],
-        step=sends.step[first_send],
         edge_from=edge_from,
         edge_to=edge_to,
     )
+
+
+def dependent_flows(
+    sends: Sends, host_of: Ints32, nbytes: float, algorithm: Paced
+) -> AllreduceFlows:
+    """The flows of ``sends`` of a buffer of ``nbytes`` bytes over ranks on hosts
+    ``host_of``, (M,).
+
+    A step of two ranks begins when all that both of them send and receive in their last
+    ones has ended, and a latency later the bytes flow. A rank sends at most at the bus
+    bandwidth, over all sends of a step together. Those of a step inside a host end
+    together, with its busiest rank, and stay apart, so that each crosses its GPU's
+    NVLink. Those between the same two hosts on the same rail are one flow, which begins
+    when the last of them could.
+
+    Latencies are in the delays of the flows; ``latency`` is 0. There must be sends.
+    Slow hosts do not count here.
+    """
+    return lay_out_sends(sends, host_of).flows(nbytes, algorithm)
 
 
 def _sum_by_group(group: NDArray[np.intp], values: Floats) -> Floats:
@@ -314,4 +358,9 @@ class Dependent(Paced):
         """Return the flows of `sends`, which wait for one another by edges; see
         `dependent_flows`.
         """
-        return dependent_flows(self.sends(host_of), host_of, nbytes, self)
+        return self.lay_out(host_of).flows(nbytes, self)
+
+    @keep_layouts
+    def lay_out(self, host_of: Ints32) -> SendLayout:
+        """Lay out `sends` over hosts ``host_of`` (M,)."""
+        return lay_out_sends(self.sends(host_of), host_of)
