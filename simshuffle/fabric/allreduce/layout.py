@@ -69,9 +69,10 @@ def keep_layouts(
 
     @wraps(lay_out)
     def look_up(algorithm: Algorithm, host_of: Ints32) -> Layout:
-        fields = {name: value for name, value in algorithm if name not in PACE_FIELDS}
+        fields = vars(algorithm)
+        decisive_values = [fields[name] for name in fields if name not in PACE_FIELDS]
         hosts = (len(host_of), host_of.tobytes())
-        key = (type(algorithm), *fields.values(), *hosts)
+        key = (type(algorithm), *decisive_values, *hosts)
         return keep(CacheArgument(key, (algorithm, host_of)))
 
     return look_up

@@ -10,13 +10,18 @@ from typing import Any
 import numpy as np
 
 from simshuffle.job.plan.reading_bounds import cable_bandwidth
+from simshuffle.job.scenario.cluster import Cluster
 from simshuffle.job.scenario.scenario import Scenario
+from simshuffle.spec.arrays import Floats
 from simshuffle.spec.record import CacheArgument
 
-NOT_OF_ALLREDUCES = (
+NOT_OF_ALLREDUCES = {
     "parallel_file_system", "object_store", "cache_tier", "ssd", "memory", "message_passing",
-)  # fmt: skip
+}  # fmt: skip
 """Records of a cluster that do not decide how long an allreduce takes."""
+DECIDING_FIELDS = [
+    name for name in Cluster.model_fields if name not in NOT_OF_ALLREDUCES
+]
 
 
 def allreduce_alone(scenario: Scenario, nbytes: float) -> float:
@@ -28,9 +33,8 @@ def allreduce_alone(scenario: Scenario, nbytes: float) -> float:
     same world size and the same records (objects) that decide them: intervals and
     sensitivities evaluate many scenarios that differ in other values.
     """
-    records = [
-        record for name, record in scenario.cluster if name not in NOT_OF_ALLREDUCES
-    ]
+    cluster = scenario.cluster
+    records = [getattr(cluster, name) for name in DECIDING_FIELDS]
     decided_by = (scenario.workload.allreduce, *records)
     key = (scenario.world_size, *map(id, decided_by))
     seconds = _known_seconds(CacheArgument(key, decided_by))
@@ -56,10 +60,12 @@ def _seconds_alone(scenario: Scenario, nbytes: float) -> float:
     flows = scenario.workload.allreduce_on(cluster).flows(domain_of, nbytes)
     if flows is None:
         return 0.0
-    bandwidth = np.full(
-        len(flows), min(cable_bandwidth(scenario), cluster.host.pcie_bandwidth)
+    bandwidth: Floats | float = min(
+        cable_bandwidth(scenario), cluster.host.pcie_bandwidth
     )
     if domains is not None:
-        bandwidth[domain_of[flows.src] == domain_of[flows.dst]] = domains.bandwidth
-    bandwidth[host_of[flows.src] == host_of[flows.dst]] = cluster.host.nvlink_bandwidth
+        is_in_domain = domain_of[flows.src] == domain_of[flows.dst]
+        bandwidth = np.where(is_in_domain, domains.bandwidth, bandwidth)
+    is_in_host = host_of[flows.src] == host_of[flows.dst]
+    bandwidth = np.where(is_in_host, cluster.host.nvlink_bandwidth, bandwidth)
     return flows.seconds(np.minimum(flows.cap, bandwidth))

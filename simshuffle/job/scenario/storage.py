@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import ClassVar, TypeVar
 
 import numpy as np
@@ -114,19 +115,23 @@ class Memory(Sourced):
         position v, and 1 - (1 - share (1 - u)) (1 - share)^(j - 1) (1 - share v) of the set was
         read in between. Mean over u and v. 0 for no epoch before.
         """
-        # in the product of tail and head a row is a v, and a column a u: the middles of 50 bins
-        middles = (np.arange(50) + 0.5) / 50
-        head = 1.0 - share * middles[:, None]
-        tail = 1.0 - share * (1.0 - middles)
-        hits = 0.0
-        for spared in (1.0 - share) ** np.arange(epochs):
-            is_cached = (
-                1.0 - tail * spared * head <= self.cache_nbytes / nbytes
-                if self.cache_nbytes < nbytes
-                else np.ones(1)
-            )
-            hits += share * float(spared) * float(is_cached.mean())
-        return hits
+        return _redrawn_hits(self.cache_nbytes / nbytes, share, epochs)
+
+
+@lru_cache(maxsize=64)
+def _redrawn_hits(cached: float, share: float, epochs: int) -> float:
+    """Compute `Memory.redrawn_hits` of a cache that holds the share ``cached`` of the
+    set, or more than all of it.
+    """
+    # in the product of tail and head a row is a v, and a column a u: the middles of 50 bins
+    middles = (np.arange(50) + 0.5) / 50
+    head = 1.0 - share * middles[:, None]
+    tail = 1.0 - share * (1.0 - middles)
+    hits = 0.0
+    for spared in (1.0 - share) ** np.arange(epochs):
+        is_cached = 1.0 - tail * spared * head <= cached
+        hits += share * float(spared) * float(is_cached.mean())
+    return hits
 
 
 class ParallelFileSystem(Sourced):
