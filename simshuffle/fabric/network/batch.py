@@ -49,6 +49,14 @@ TASK = np.dtype(
 )
 
 
+# numpy copies records field by field, and bytes at once: ten times as fast
+RECORD = np.dtype((np.void, TASK.itemsize))
+NEUTRAL = np.zeros(1, TASK)
+NEUTRAL["cap"] = np.inf
+for _name in ("pair", "after", "last_of", "group", "group2", "account", "tag"):
+    NEUTRAL[_name] = NONE
+
+
 def tasks(count: int, **columns: Any) -> NDArray[Any]:
     """Make records of dtype `TASK` for ``count`` transfers.
 
@@ -58,10 +66,7 @@ def tasks(count: int, **columns: Any) -> NDArray[Any]:
             fields are neutral: no cap (inf), no pair, group, account or tag (-1), and
             else 0.
     """
-    records = np.zeros(count, TASK)
-    records["cap"] = np.inf
-    for name in ("pair", "after", "last_of", "group", "group2", "account", "tag"):
-        records[name] = NONE
+    records = np.full(count, NEUTRAL.view(RECORD)).view(TASK)
     for name, value in columns.items():
         records[name] = value
     return records
@@ -112,8 +117,8 @@ class TransferBatch:
         ends = new_index[self.edge_from], new_index[self.edge_to]
         is_inside = (ends[0] != NONE) & (ends[1] != NONE)
         return TransferBatch(
-            self.tasks[transfers],
-            self.routes[transfers],
+            self.tasks.take(transfers),
+            self.routes.take(transfers, axis=0),
             ends[0][is_inside],
             ends[1][is_inside],
         )
@@ -143,10 +148,10 @@ def join_items(batches: Sequence[TransferBatch], item_count: int) -> TransferBat
         )
         edges.append(np.stack([batch.edge_from, batch.edge_to]) + np.int32(first))
         first += count
-    columns = [batch.tasks.reshape(item_count, -1) for batch in batches]
+    columns = [batch.tasks.view(RECORD).reshape(item_count, -1) for batch in batches]
     joined = np.concatenate(edges, axis=1)
     return TransferBatch(
-        np.concatenate(columns, axis=1).ravel(),
+        np.concatenate(columns, axis=1).ravel().view(TASK),
         routes.reshape(-1, hops),
         joined[0],
         joined[1],

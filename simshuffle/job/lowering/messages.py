@@ -237,16 +237,13 @@ class MessageGraph:
         """
         transfers = self.transfers
         count = int(self.rank.max()) + 1
-        rows = len(transfers) // count
-        # (rows, count): a row has the transfers of all ranks, a column those of one rank
-        tasks = transfers.tasks.reshape(rows, count).T.ravel()
-        width = transfers.routes.shape[1]
-        routes = transfers.routes.reshape(rows, count, width).swapaxes(0, 1)
+        # a row has the transfers of all ranks, a column those of one rank
+        order = np.arange(len(transfers)).reshape(-1, count).T.ravel()
         is_first = self.rank[transfers.edge_from] == 0
         edges = transfers.edge_from[is_first], transfers.edge_to[is_first]
         return TransferBatch(
-            tasks,
-            routes.reshape(len(transfers), width),
+            transfers.tasks.take(order),
+            transfers.routes.take(order, axis=0),
             *((ends // count).astype(np.int32) for ends in edges),
         )
 
