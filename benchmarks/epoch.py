@@ -15,6 +15,7 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 
 CHILD = """
 import json, resource, sys, time
@@ -23,6 +24,7 @@ import simpy
 from simshuffle import load_scenario
 from simshuffle.job.sim import simulate as module
 from simshuffle.fabric.network import Flows, Fluid, Links
+exec(sys.argv[2])
 Fluid().finish_times(Links([1.0], [0.0]), Flows.from_lists([[0]], [1.0]))
 scenario = load_scenario("abci-imagenet1k", {"epochs": 1, **json.loads(sys.argv[1])})
 clocks, begun = [], simpy.Environment.__init__
@@ -51,7 +53,17 @@ print(json.dumps({**times, "events": events, "peak_MB": peak}))
 
 
 PARTIAL = "partial_local_shuffle:exchange_fraction=0.1"
+REGISTERED = "my_ring:exchange_fraction=0.1"
+"""A strategy that the page on data of one's own registers."""
 OVERLAPS = ("none", "ddp", "horovod")
+
+
+def example() -> str:
+    """The class of `REGISTERED`, as the page has it."""
+    page = Path(__file__).parent.parent / "docs" / "your-data.md"
+    text = page.read_text(encoding="utf-8")
+    block = next(block for block in text.split("```python\n") if "@register" in block)
+    return block.partition("\nvalues =")[0]
 
 
 def measure(
@@ -67,6 +79,7 @@ def measure(
             "-c",
             CHILD,
             json.dumps({"workload.exchange": exchange, **given}),
+            example() if exchange == REGISTERED else "",
         ],
         check=True,
         capture_output=True,
@@ -107,6 +120,7 @@ def strategies(repeats: int) -> None:
     )
     for exchange in (
         PARTIAL,
+        REGISTERED,
         "partial_local_shuffle:exchange_fraction=0.7",
         "local_shuffle",
         "global_shuffle:source=pfs",

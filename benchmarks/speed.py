@@ -5,14 +5,14 @@ measured in the same run.
 
 ``CHECKOUT`` is a folder with another version; both run with this interpreter and its packages, in
 turn. Without it the column "before" is empty. Every figure is of a fresh process: CPU seconds, user
-and system, and the largest resident set. Short cases are the least of three. An older version that
-knows no tolerance of time simulates every iteration, and is stopped after five minutes ("-").
-``--long`` measures it where it is known to take longer. ``--write`` writes docs/reference/speed.md.
+and system, and the largest resident set. Short cases are the least of three. An older version is
+stopped after five minutes ("-"). ``--long`` measures it where it is known to take longer.
+``--write`` writes docs/reference/speed.md.
 
 The limit of a command is a bare interpreter that imports the same modules and lets as many bare
-timeouts pass in SimPy as the command schedules events; that of an epoch these timeouts alone. Those
-of the network are explained in network.py, whose cases these are. SimGrid runs beside them where it
-is installed (simgrid_flows.py); where it is not, its figures are those recorded in network.py.
+timeouts pass in SimPy as the command schedules events. Those of the network are explained in
+network.py, whose cases these are. SimGrid runs beside them where it is installed
+(simgrid_flows.py); where it is not, its figures are those recorded in network.py.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 
 import epoch
@@ -118,13 +118,11 @@ class Version:
     Attributes:
         folder: where it lies.
         cache: where its compiled kernels lie.
-        tolerant: whether it knows ``time_tolerance``.
         longest: CPU s that a process gets.
     """
 
     folder: Path
     cache: Path
-    tolerant: bool = True
     longest: int = 100_000
 
     @property
@@ -182,27 +180,10 @@ def cost_of(version: Version, command: Sequence[str], folder: Path) -> Cost:
 
 
 def command_cost(command: Sequence[str], version: Version) -> Cost:
-    """A command of simshuffle; ``time_tolerance`` only for a version that knows it."""
-    tolerances = [
-        at for at, word in enumerate(command) if word.startswith("time_tolerance")
-    ]
-    if version.tolerant or not tolerances:
-        return fresh_cost(tuple(command), version)
-    at = tolerances[0]
-    return full_cost(
-        (*command[: at - 1], *command[at + 1 :]), version
-    )  # without its --set
-
-
-def fresh_cost(command: tuple[str, ...], version: Version) -> Cost:
     """A command of simshuffle in an empty folder."""
     with tempfile.TemporaryDirectory() as folder:
         write_scenarios(Path(folder), command)
         return cost_of(version, ["-m", "simshuffle", *command], Path(folder))
-
-
-full_cost = cache(fresh_cost)
-"""The same of a version that simulates every iteration: once, whatever the tolerance."""
 
 
 def write_scenarios(folder: Path, command: Sequence[str]) -> None:
@@ -256,6 +237,12 @@ def empty_kernel(version: Version) -> Cost:
     return cost_of(version, ["-c", EMPTY_KERNEL], version.cache)
 
 
+def epoch_cost(exchange: str, ranks: int, version: Version) -> Cost:
+    """Simulating one epoch, without start and output."""
+    run = epoch.measure(exchange, version.environment, world_size=ranks)
+    return Cost(run["epoch_s"], run["peak_MB"])
+
+
 @dataclass
 class Measured:
     """Cases of other benchmarks, whose limits come with what they took.
@@ -265,13 +252,6 @@ class Measured:
     """
 
     found: dict[str, dict[str, float]]
-
-    def epoch(self, version: Version) -> Cost:
-        run = self.found["epoch"] = epoch.measure(epoch.PARTIAL, version.environment)
-        return Cost(run["epoch_s"], run["peak_MB"])
-
-    def epoch_limit(self, version: Version) -> Cost:
-        return Cost(self.found["epoch"]["limit_s"])
 
     def network(self, name: str, version: Version) -> Cost:
         child = subprocess.run(
@@ -299,7 +279,7 @@ print(json.dumps(network.measure(sys.argv[2])))
 
 def sweep_cost(command: Sequence[str], version: Version) -> Cost:
     """Wall seconds of a sweep, and the MB of all its processes together, shared pages once."""
-    asked = [*command, *(["--set", "time_tolerance=0.01"] if version.tolerant else [])]
+    asked = [*command, *TOLERANT]
     with tempfile.TemporaryDirectory() as name:
         write_scenarios(Path(name), asked)
         began = time.perf_counter()
@@ -360,6 +340,13 @@ def epochs(count: int) -> Case:
     return command(name, words, wanted)
 
 
+def simulation(name: str, exchange: str, ranks: int, wanted: Cost) -> Case:
+    """A case that is the simulation of one epoch, without start and output."""
+    measure = partial(epoch_cost, exchange, ranks)
+    name = f"{ranks:,} ranks, {name}, one epoch: simulation alone"
+    return Case(name, wanted, measure, limit=lambda _: Cost())
+
+
 def network_case(name: str) -> Case:
     work = network.WORKS[name]
     measure = partial(MEASURED.network, name)
@@ -377,12 +364,9 @@ CASES = [
     command("`simshuffle check quickstart`", ["check", "quickstart"], Cost(0.6)),
     command("`simshuffle run quickstart`", ["run", "quickstart"], Cost(1.5)),
     Case("the same, first run: compiling alone", Cost(8.0), first_run, empty_kernel, 1),
-    Case(
-        "2,048 ranks, a tenth exchanged, one epoch: simulation alone",
-        Cost(2.0, 250.0),
-        MEASURED.epoch,
-        MEASURED.epoch_limit,
-    ),
+    simulation("a tenth exchanged", epoch.PARTIAL, 64, Cost()),
+    simulation("a tenth exchanged", epoch.PARTIAL, 2048, Cost(2.0, 250.0)),
+    simulation("a strategy of a user", epoch.REGISTERED, 2048, Cost(2.0, 250.0)),
     *(epochs(count) for count in (1, 2, 10)),
     command(
         "16,384 ranks, every iteration",
@@ -493,12 +477,8 @@ def main(against: Path | None, only: str, long: bool, write: bool) -> None:
         now = Version(ROOT, Path(cache) / "now")
         before = None
         if against is not None:
-            keys = against / "simshuffle" / "scenario" / "scenario.py"
-            tolerant = "time_tolerance" in keys.read_text(encoding="utf-8")
             longest = 100_000 if long else LONGEST
-            before = Version(
-                against.resolve(), Path(cache) / "before", tolerant, longest
-            )
+            before = Version(against.resolve(), Path(cache) / "before", longest)
         lines = [about(before, now), "", HEAD]
         print("\n".join(lines), flush=True)
         for version in filter(None, (before, now)):

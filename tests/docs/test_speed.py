@@ -53,14 +53,3 @@ def test_a_row_says_how_many_times_the_limit_it_takes(speed):
 def test_growth_is_from_the_fewest_ranks_to_the_most(speed):
     assert speed.power({8: 64.0, 2: 4.0, 4: 1.0}) == pytest.approx(2.0)
     assert speed.power({8: 64.0}) is None
-
-
-def test_an_older_version_is_not_told_of_a_tolerance(speed, monkeypatch):
-    asked = []
-    monkeypatch.setattr(speed, "cost_of", lambda version, command, folder: asked.append(command))
-    speed.full_cost.cache_clear()
-    for tolerant in (True, False, False):  # and what it takes in full is measured once
-        version = speed.Version(ROOT, ROOT, tolerant)
-        speed.command_cost(["run", "x", "--set", "a=1", "--set", "time_tolerance=0"], version)
-    head = ["-m", "simshuffle", "run", "x", "--set", "a=1"]
-    assert asked == [[*head, "--set", "time_tolerance=0"], head]
