@@ -32,7 +32,7 @@ class _View:
 
     def __init__(self, s: FluidState, healthy: Floats | None = None) -> None:
         self.s = s
-        self.scale = s.load[CAPACITY].copy()
+        self.scale = s.load[:, CAPACITY].copy()
         if healthy is not None:
             self.scale[: len(healthy)] = healthy
         self.links = s.links
@@ -156,7 +156,7 @@ def _other_loads(v: _View) -> Iterator[str]:
     asks for the other load of a rate limit.)"""
     for link in np.flatnonzero(v.links["fixed"] == 0).tolist():
         record = v.links[link]
-        capacity, other = float(v.s.load[CAPACITY, link]), float(v.s.load[OTHER, link])
+        capacity, other = float(v.s.load[link, CAPACITY]), float(v.s.load[link, OTHER])
         flows = [flow for flow in v.crossing[link] if v.s.nodes["bottleneck"][flow] != link]
         expected = sum(v.rates[flow] for flow in flows)
         if not _close(other, expected, v.scale[link]):
@@ -164,15 +164,15 @@ def _other_loads(v: _View) -> Iterator[str]:
         total = expected + record["n"] * record["level"]
         if total > capacity + TOLERANCE * v.scale[link]:
             yield f"link {link}: carries {total}, more than its capacity {capacity}"
-        if v.s.load[PEAK, link] < min(other, capacity) - TOLERANCE * v.scale[link]:
-            yield f"link {link}: highest load {v.s.load[PEAK, link]}, below the present {other}"
+        if v.s.load[link, PEAK] < min(other, capacity) - TOLERANCE * v.scale[link]:
+            yield f"link {link}: highest load {v.s.load[link, PEAK]}, below the present {other}"
 
 
 def _levels(v: _View) -> Iterator[str]:
     """level = (capacity - other load) / flows of its own."""
     for link in v.saturated:
-        record, capacity = v.links[link], float(v.s.load[CAPACITY, link])
-        expected = (capacity - v.s.load[OTHER, link]) / record["n"]
+        record, capacity = v.links[link], float(v.s.load[link, CAPACITY])
+        expected = (capacity - v.s.load[link, OTHER]) / record["n"]
         if not record["fixed"] and not _close(record["level"], expected, v.scale[link]):
             yield f"link {link}: level {record['level']}, not {expected}"
 

@@ -42,7 +42,7 @@ def assert_fair(network, n_links, healthy=None):
         f: level[view.routes[f][-1]] if fixed[view.routes[f][-1]] else math.inf for f in view.rates
     }
     routes = {f: [k for k in view.routes[f] if k < n_links] for f in view.rates}
-    expected = filled(state.load[check.CAPACITY, :n_links].tolist(), routes, caps)
+    expected = filled(state.load[:n_links, check.CAPACITY].tolist(), routes, caps)
     for flow, rate in view.rates.items():
         assert rate == pytest.approx(expected[flow], rel=1e-6, abs=1e-15)
 

@@ -229,11 +229,11 @@ def _lost_row(s):
 
 def _other_load(s):
     link = _saturated(s, 1)
-    s.load[check.OTHER, link] += 1e-6 * s.load[check.CAPACITY, link]
+    s.load[link, check.OTHER] += 1e-6 * s.load[link, check.CAPACITY]
 
 
 def _peak(s):
-    s.load[check.PEAK, np.flatnonzero(s.load[check.OTHER] > 0)[0]] = 0.0
+    s.load[np.flatnonzero(s.load[:, check.OTHER] > 0)[0], check.PEAK] = 0.0
 
 
 def _level(s):

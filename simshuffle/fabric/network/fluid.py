@@ -124,7 +124,7 @@ class FluidNetwork(TransferGroups):
         )
         self._n_posted = 0
         self._grow_links(self._num_links + 1 + (RATE_LIMITS if capped else 0))
-        self._state.load[CAPACITY, : self._num_links] = link_capacity
+        self._state.load[: self._num_links, CAPACITY] = link_capacity
         self._grow_nodes(256)
         self._grow_edges(256)
         self._grow_groups(64)
@@ -255,12 +255,13 @@ class FluidNetwork(TransferGroups):
     def restart_peaks(self) -> None:
         """Set peaks to the present loads; `settle` then gives the highest since now."""
         load = self._state.load
-        load[PEAK] = np.where(self._state.links["n"] > 0, load[CAPACITY], load[OTHER])
+        is_full = self._state.links["n"] > 0
+        load[:, PEAK] = np.where(is_full, load[:, CAPACITY], load[:, OTHER])
 
     def raise_peaks(self, links: Ints) -> None:
         """Note that ``links`` have been in use to their whole capacity."""
         load = self._state.load
-        load[PEAK, links] = load[CAPACITY, links]
+        load[links, PEAK] = load[links, CAPACITY]
 
     def set_capacity(self, links: Ints, new_capacity: ArrayLike, now: float) -> float:
         """Give ``links`` other capacities at ``now`` (s); return the time of the next
@@ -357,10 +358,8 @@ class FluidNetwork(TransferGroups):
         links = enlarge(state.links, count)
         for name in ("head", "alone", "rank"):
             links[name][old_count:] = -1
-        # not zeros: vector stores into memory that was never written are slow on some processors
-        load = np.full((3, count), 0.0)
-        load[CAPACITY] = np.inf
-        load[:, :old_count] = state.load
+        load = enlarge(state.load, count)
+        load[old_count:, CAPACITY] = np.inf
         groups = -(-count // FAN**2)
         ends = np.full(groups * PER_GROUP, np.inf)
         ends[:old_count] = state.ends[:old_count]

@@ -74,9 +74,7 @@ def _fetch_link(s: FluidState, ident: int) -> None:
     fetch(s.links, ident, 0)
     fetch(s.links, ident, CACHE_LINE)
     fetch(s.ends, ident, 0)
-    # one item of every row of `load`, whose rows lie one after the other
-    for cell in range(ident, s.load.shape[0] * s.load.shape[1], s.load.shape[1]):
-        fetch(s.load, cell, 0)
+    fetch(s.load, ident * s.load.shape[1], 0)
 
 
 @compiled

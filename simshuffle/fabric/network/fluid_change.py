@@ -55,11 +55,11 @@ def set_capacity(
     needs_filling = False
     for i in range(links.shape[0]):
         ident = int64(links[i])
-        old_capacity = s.load[CAPACITY, ident]
+        old_capacity = s.load[ident, CAPACITY]
         if new_capacity[i] == old_capacity:
             continue
-        s.load[PEAK, ident] = s.load[PEAK, ident] / old_capacity * new_capacity[i]
-        s.load[CAPACITY, ident] = new_capacity[i]
+        s.load[ident, PEAK] = s.load[ident, PEAK] / old_capacity * new_capacity[i]
+        s.load[ident, CAPACITY] = new_capacity[i]
         if s.links[ident].n_active > 0:
             mark_dirty(s, ident)
             needs_filling = (

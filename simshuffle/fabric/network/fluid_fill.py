@@ -63,7 +63,7 @@ def _freeze_flow(s: FluidState, flow: int, bottleneck: int, level: float) -> Non
             s.entries[link.offset + link.n].key = node.upcoming
             link.n += 1
         else:
-            s.load[OTHER, ident] += level
+            s.load[ident, OTHER] += level
 
 
 @compiled
@@ -84,9 +84,9 @@ def _open_link(s: FluidState, ident: int) -> float:
     link.n_open = link.n_active
     link.n = link.n_rows = 0
     link.floor = np.inf
-    s.load[OTHER, ident] = 0.0
+    s.load[ident, OTHER] = 0.0
     s.ends[ident] = np.inf
-    return float(link.level if link.fixed else s.load[CAPACITY, ident] / link.n_open)
+    return float(link.level if link.fixed else s.load[ident, CAPACITY] / link.n_open)
 
 
 @compiled
@@ -109,7 +109,7 @@ def _close_link(s: FluidState, ident: int, level: float) -> None:
         place = sift_down(s, base, int64(link.n), k, key)
         write_entry(s, base, place, key, flow)
     s.ends[ident] = next_end_on_link(s, ident)
-    s.load[PEAK, ident] = s.load[CAPACITY, ident]
+    s.load[ident, PEAK] = s.load[ident, CAPACITY]
     s.clock[0].n_saturated += 1
 
 
@@ -171,7 +171,7 @@ def _finish_fill(s: FluidState, n_heap: int, next_listed: int, n: int) -> None:
     for i in range(n):
         if i < n_heap or i >= next_listed:
             ident = int64(s.visits[i].link)
-            s.load[PEAK, ident] = max(s.load[PEAK, ident], s.load[OTHER, ident])
+            s.load[ident, PEAK] = max(s.load[ident, PEAK], s.load[ident, OTHER])
     clock.in_order = 0
     clock.sweeping = 0
     clock.n_repairs = 0
@@ -237,7 +237,7 @@ def fill(s: FluidState, flows: Ints32, n_new: int) -> None:
             n_left -= _freeze_flows(s, ident, level)
             _close_link(s, ident, level)
         elif not link.fixed:
-            s.load[PEAK, ident] = max(s.load[PEAK, ident], s.load[OTHER, ident])
+            s.load[ident, PEAK] = max(s.load[ident, PEAK], s.load[ident, OTHER])
         if is_listed:
             next_listed += 1
         else:

@@ -4,6 +4,7 @@ complete; its queues, accounts and noted ends.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from typing import Any
 
@@ -230,9 +231,10 @@ def enlarge(
     """Return a copy of an array with ``count`` rows: the first ``num_used`` rows (all
     by default), then zeros. It begins with a cache line.
     """
-    size = count * values.dtype.itemsize
+    shape = (count, *values.shape[1:])
+    size = math.prod(shape) * values.dtype.itemsize
     buffer = np.zeros(size + records.CACHE_LINE, np.uint8)
     first = -buffer.ctypes.data % records.CACHE_LINE
-    enlarged = buffer[first : first + size].view(values.dtype)
+    enlarged = buffer[first : first + size].view(values.dtype).reshape(shape)
     enlarged[: len(values[:num_used])] = values[:num_used]
     return enlarged

@@ -16,7 +16,7 @@ def fair_level(s: FluidState, ident: int, n: int) -> float:
     """The level (units/s) of a link with ``n`` (at least 1) flows of its own: (capacity
     - other load) / n. Negative if other flows take more than the capacity.
     """
-    return float((s.load[CAPACITY, ident] - s.load[OTHER, ident]) / n)
+    return float((s.load[ident, CAPACITY] - s.load[ident, OTHER]) / n)
 
 
 @compiled
@@ -206,11 +206,11 @@ def change_bottleneck(s: FluidState, flow: int, target: int) -> None:
     for hop in range(flow * width, flow * width + s.nodes[flow].n_hops):
         ident = int64(s.hops[hop].link)
         if ident == source:
-            s.load[OTHER, ident] += new_level
+            s.load[ident, OTHER] += new_level
         elif ident == target:
-            s.load[OTHER, ident] -= old_level
+            s.load[ident, OTHER] -= old_level
         else:
-            s.load[OTHER, ident] += new_level - old_level
+            s.load[ident, OTHER] += new_level - old_level
     add_member(s, target, flow, remaining)
 
 
@@ -298,9 +298,9 @@ def start_flow(s: FluidState, flow: int) -> None:
         ident = int64(s.hops[hop].link)
         link = s.links[ident]
         if link.n == 0 and not link.fixed:
-            if s.load[CAPACITY, ident] - s.load[OTHER, ident] < least_spare:
+            if s.load[ident, CAPACITY] - s.load[ident, OTHER] < least_spare:
                 spare_link = ident
-                least_spare = s.load[CAPACITY, ident] - s.load[OTHER, ident]
+                least_spare = s.load[ident, CAPACITY] - s.load[ident, OTHER]
         elif (
             s.clock[0].in_order and link.rank >= 0
         ):  # equal levels are told apart by their order
@@ -318,7 +318,7 @@ def start_flow(s: FluidState, flow: int) -> None:
     for hop in range(first, last):
         ident = int64(s.hops[hop].link)
         if ident != best:
-            s.load[OTHER, ident] += level
+            s.load[ident, OTHER] += level
         mark_dirty(s, ident)
     add_member(s, best, flow, s.nodes[flow].work)
 
@@ -352,9 +352,9 @@ def stop_flow(s: FluidState, flow: int) -> None:
         link.nbytes += node.nbytes
         link.work += node.work - node.booked
         if ident != bottleneck:
-            s.load[OTHER, ident] -= level
+            s.load[ident, OTHER] -= level
         if link.n_active == 0:
-            s.load[OTHER, ident] = 0.0
+            s.load[ident, OTHER] = 0.0
             link.busy += now - link.t_busy
         # less load changes nothing on a link that is no bottleneck; but without rate limits every
         # visit counts (`repair`)

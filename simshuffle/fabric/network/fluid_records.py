@@ -234,7 +234,7 @@ class FluidState(NamedTuple):
     hops: Records
     # (links,) `LINK`: those of the caller, `CLOCK.null_link`, and those for rate limits
     links: Records
-    load: Floats  # (3, links) units/s, the rows `OTHER`, `CAPACITY` and `PEAK`
+    load: Floats  # (links, 4) units/s, the columns `OTHER`, `CAPACITY` and `PEAK`
     # (padded links,) s, the next end on each, then the smallest of each 64 of them, then of each 64
     # of those
     ends: Floats
@@ -302,7 +302,7 @@ def empty_fluid_state(width: int = 1) -> FluidState:
         nodes=np.zeros(count, NODE),
         hops=np.zeros(count, HOP),
         links=np.zeros(count, LINK),
-        load=np.empty((3, count)),
+        load=np.empty((count, 4)),
         ends=np.empty(count),
         entries=np.zeros(count, ENTRY),
         members=no_indices,

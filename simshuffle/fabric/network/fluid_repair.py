@@ -271,8 +271,8 @@ def _is_quiet(s: FluidState, ident: int) -> bool:
         link.fixed
         or (
             link.n == 0
-            and s.load[OTHER, ident]
-            <= s.load[CAPACITY, ident] * (1.0 + LEVEL_TOLERANCE)
+            and s.load[ident, OTHER]
+            <= s.load[ident, CAPACITY] * (1.0 + LEVEL_TOLERANCE)
         )
     )
 
@@ -295,7 +295,7 @@ def _queue_dirty(s: FluidState, n: int, n_seen: int) -> tuple[int, int]:
         if limited and _is_quiet(s, ident):
             set_end(s, ident, next_end_on_link(s, ident))
             link.queued = 0
-            if s.load[OTHER, ident] > s.load[PEAK, ident]:
+            if s.load[ident, OTHER] > s.load[ident, PEAK]:
                 s.order[n_seen % s.order.shape[0]] = ident
                 n_seen += 1
             continue
@@ -336,7 +336,7 @@ def _visit_link(s: FluidState, ident: int) -> None:
                     neighbour = int64(s.other_links[j])
                     if neighbour == s.clock[0].null_link:
                         break
-                    s.load[OTHER, neighbour] += step
+                    s.load[neighbour, OTHER] += step
                     mark_dirty(s, neighbour)
     set_end(s, ident, next_end_on_link(s, ident))
 
@@ -394,9 +394,9 @@ def repair(s: FluidState) -> bool:
         n, n_seen = _queue_dirty(s, n, n_seen + 1)
     for i in range(min(n_seen, s.order.shape[0])):
         ident = int64(s.order[i])
-        s.load[PEAK, ident] = max(
-            s.load[PEAK, ident],
-            s.load[CAPACITY, ident] if s.links[ident].n > 0 else s.load[OTHER, ident],
+        s.load[ident, PEAK] = max(
+            s.load[ident, PEAK],
+            s.load[ident, CAPACITY] if s.links[ident].n > 0 else s.load[ident, OTHER],
         )
     clock.n_visits += num_visited
     return True

@@ -110,7 +110,7 @@ def _set_level(s: FluidState, ident: int, level: float) -> bool:
             np.uint64(link.offset * (s.width - 1)),
             np.uint64((link.offset + link.n_rows) * (s.width - 1)),
         ):
-            s.load[OTHER, s.other_links[k]] += step
+            s.load[s.other_links[k], OTHER] += step
     s.ends[ident] = next_end_on_link(s, ident)
     return bool(changed)
 
@@ -258,11 +258,11 @@ def _count_overloads(load: Floats) -> int:
     more than `LEVEL_TOLERANCE` (relative).
 
     Args:
-        load: (3, links) units/s, the rows of `OTHER`, `CAPACITY` and `PEAK`.
+        load: (links, 4) units/s, the columns `OTHER`, `CAPACITY` and `PEAK`.
     """
     count = 0
-    for i in range(load.shape[1]):
-        count += load[OTHER, i] > load[CAPACITY, i] * (1.0 + LEVEL_TOLERANCE)
+    for i in range(load.shape[0]):
+        count += load[i, OTHER] > load[i, CAPACITY] * (1.0 + LEVEL_TOLERANCE)
     return count
 
 
@@ -274,7 +274,7 @@ def _find_overload(s: FluidState) -> int:
     if _count_overloads(s.load) == 0:
         return -1
     ident = 0
-    while s.load[OTHER, ident] <= s.load[CAPACITY, ident] * (1.0 + LEVEL_TOLERANCE):
+    while s.load[ident, OTHER] <= s.load[ident, CAPACITY] * (1.0 + LEVEL_TOLERANCE):
         ident += 1
     return ident
 
@@ -282,8 +282,8 @@ def _find_overload(s: FluidState) -> int:
 @reducing
 def _raise_peaks(load: Floats) -> None:
     """Raise the highest load of every link to the load that others put on it."""
-    for i in range(load.shape[1]):
-        load[PEAK, i] = max(load[PEAK, i], load[OTHER, i])
+    for i in range(load.shape[0]):
+        load[i, PEAK] = max(load[i, PEAK], load[i, OTHER])
 
 
 @compiled
@@ -323,7 +323,7 @@ def sweep(s: FluidState) -> bool:
         return False
     _raise_peaks(s.load)
     for i in range(clock.n_order):
-        s.load[PEAK, s.order[i]] = s.load[CAPACITY, s.order[i]]
+        s.load[s.order[i], PEAK] = s.load[s.order[i], CAPACITY]
     refresh_minima(s.ends, s.links.shape[0])
     clock.n_visits += clock.n_order - first
     clock.sweeping = PATIENCE if 2 * changed > sweep_cost(s) else clock.sweeping - 1

@@ -165,7 +165,7 @@ def settle(state: int, now: float) -> None:
     width = s.width
     for ident in range(s.links.shape[0]):
         link = s.links[ident]
-        link.peak = s.load[PEAK, ident] / s.load[CAPACITY, ident]
+        link.peak = s.load[ident, PEAK] / s.load[ident, CAPACITY]
         if link.n_active > 0:
             link.busy += now - link.t_busy
             link.t_busy = now
