@@ -235,8 +235,8 @@ def waits(table: pd.DataFrame, labels: Mapping[str, tuple[str, ...]]) -> Waits:
     def total(chosen: Flags) -> Floats:
         kind = flat_index[chosen] * len(names)
         kind += label[phase[chosen]]
-        seconds: Floats = np.zeros(steps * ranks * len(names))
-        np.add.at(seconds, kind, end[chosen] - start[chosen])
+        length = steps * ranks * len(names)
+        seconds: Floats = np.bincount(kind, end[chosen] - start[chosen], length)
         return seconds.reshape(steps, ranks, len(names))
 
     work = total(~is_later & ~is_idle & (label[phase] >= 0))

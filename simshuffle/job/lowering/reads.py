@@ -10,7 +10,14 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from simshuffle.fabric.network.batch import NONE, TransferBatch, chain_edges, tasks
+from simshuffle.fabric.network.batch import (
+    NONE,
+    RECORD,
+    TASK,
+    TransferBatch,
+    chain_edges,
+    tasks,
+)
 from simshuffle.job.lowering.latencies import slowest_thread
 from simshuffle.job.lowering.read_requests import (
     ReadRequests,
@@ -296,7 +303,7 @@ class ReadChains:
         Raises:
             AttributeError: `end` was called.
         """
-        records = self._records.copy()
+        records = self._records.view(RECORD).copy().view(TASK)
         columns = records.view(np.float64).reshape(*records.shape, -1)
         columns[..., : len(FILLED)] = self.filled[:, iteration]
         records["group"][:, [self._last_read, -1]] = groups[:, None]

@@ -123,7 +123,7 @@ class Resources(Devices):
     @cached_property
     def places(self) -> RankPlaces:
         """The host, leaf switch and rack of each rank."""
-        leaf = self.forwarding.leaf_names(self._endpoint[self.host_of, self.rail_of])
+        leaf = self.forwarding.leaf_names(self._port_of)
         rack = number_by_occurrence([self.rack_of_switch[switch] for switch in leaf])
         return RankPlaces(self.host_of, number_by_occurrence(leaf), rack)
 
@@ -238,18 +238,22 @@ class Resources(Devices):
         near, far = self._split_pairs(src, dst)
         out[near, :2] = self._scale_up(src[near], dst[near])
         latency[near] = self.links.latency[out[near, 0]]
-        a = self._endpoint[self.host_of[src[far]], self.rail_of[src[far]]]
-        b = self._endpoint[self.host_of[dst[far]], self.rail_of[dst[far]]]
-        routes, latency[far] = self._routes(a, b)
+        ports = self._port_of.take(src[far]), self._port_of.take(dst[far])
+        routes, latency[far] = self._routes(*ports)
         out[far, : routes.shape[1]] = routes
         return out, latency
+
+    @cached_property
+    def _port_of(self) -> Ints32:
+        """(M,) the port of the HCA of each rank."""
+        return self._endpoint[self.host_of, self.rail_of]
 
     def _routes(self, src: Ints32, dst: Ints32) -> tuple[Ints32, Floats]:
         """Return routes between ports, (n, diameter) links padded with -1, and their
         latency, (n,) s. A link that this run does not have is -1; its latency counts.
         """
         routes = self.forwarding.routes(src, dst)
-        return self._index_of_link[routes], self.forwarding.latencies(routes)
+        return self._index_of_link.take(routes), self.forwarding.latencies(routes)
 
     def to_run_links(self, cables: Ints) -> Ints32:
         """Return (n,) the indices among the links of this run of links of the network,
@@ -272,7 +276,7 @@ class Resources(Devices):
     @property
     def ports(self) -> Ints32:
         """The ports of all ranks, each once, ascending; not HCAs that no rank uses."""
-        return np.unique(self._endpoint[self.host_of, self.rail_of])
+        return np.unique(self._port_of)
 
     def port_routes(self, src: Ints32, dst: Ints32) -> tuple[Ints32, Floats]:
         """Return routes between ports (n,) of any hosts, (n, width) links, and their
@@ -437,7 +441,7 @@ class Resources(Devices):
         """Return (M,) each rank's port of the servers, and (M,) that of its HCA."""
         ranks = np.arange(self.world_size)
         servers = self._pfs_endpoint[ranks % len(self._pfs_endpoint)]
-        return servers, self._endpoint[self.host_of, self.rail_of]
+        return servers, self._port_of
 
     def _from_servers(
         self, devices: list[Any], cables: bool = True
