@@ -198,8 +198,8 @@ class HopByHop(Router):
             next_link = self.choose(step)
             routes[messages, length.take(messages)] = next_link
             length[messages] += 1
-            switch[messages] = here = fabric.entered_switch.take(next_link)
-            messages = messages.compress(here != goal_switch.take(messages))
+            entered = switch[messages] = fabric.entered_switch.take(next_link)
+            messages = messages.compress(entered != goal_switch.take(messages))
             hop += 1
 
     def select_link(self, step: MessagePositions, index: Ints) -> Ints32:
