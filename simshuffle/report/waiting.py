@@ -236,8 +236,9 @@ def waits(table: pd.DataFrame, labels: Mapping[str, tuple[str, ...]]) -> Waits:
         kind = flat_index[chosen] * len(names)
         kind += label[phase[chosen]]
         length = steps * ranks * len(names)
-        seconds: Floats = np.bincount(kind, end[chosen] - start[chosen], length)
-        return seconds.reshape(steps, ranks, len(names))
+        seconds = np.bincount(kind, end[chosen] - start[chosen], length)
+        # of no rows numpy counts whole numbers
+        return seconds.astype(np.float64, copy=False).reshape(steps, ranks, len(names))
 
     work = total(~is_later & ~is_idle & (label[phase] >= 0))
     # a rank that is late when a step begins is so by the checkpoint and the exchange after the

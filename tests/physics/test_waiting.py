@@ -66,6 +66,10 @@ def test_two_causes_share_the_waiting_by_what_the_last_rank_spent_more():
     assert causes(phases) == pytest.approx(expected)
 
 
+def test_ranks_that_do_nothing_but_reduce_wait_for_nobody():
+    assert causes(timeline(*[[[("allreduce", 1.0)]] * 3 + [[]]] * 2)) == {}
+
+
 def test_exchange_without_barriers_is_waited_for_at_the_next_allreduce():
     """After the first update rank 0 works 3 s for the exchange and rank 1 not at all; nothing holds
     them together before the second allreduce."""
