@@ -217,8 +217,8 @@ def phase_seconds(timeline: Timeline) -> pd.DataFrame:
     sums = pd.Series(seconds_of_rows(timeline).array).groupby(index).sum()
     seconds = np.zeros((len(first_rows), len(PHASES)))
     seconds.flat[sums.index] = sums
-    ranks = np.zeros(len(first_rows), np.int64)
-    np.maximum.at(ranks, epoch_of_row, phases["rank"].to_numpy() + 1)
+    ranks = np.zeros(len(first_rows), np.int64)  # `at` is slow with two types
+    np.maximum.at(ranks, epoch_of_row, phases["rank"].to_numpy(np.int64) + 1)
 
     columns = {key: phases[key].array.take(first_rows) for key in keys}
     means = dict(zip(PHASES, (seconds / ranks[:, None]).T, strict=True))
