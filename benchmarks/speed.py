@@ -364,6 +364,11 @@ CASES = [
     command("`simshuffle check quickstart`", ["check", "quickstart"], Cost(0.6)),
     command("`simshuffle run quickstart`", ["run", "quickstart"], Cost(1.5)),
     Case("the same, first run: compiling alone", Cost(8.0), first_run, empty_kernel, 1),
+    command(
+        "the four runs of `make demo`, with intervals",
+        ["run", "paper/strategies", "--interval"],
+        Cost(9.0),
+    ),
     simulation("a tenth exchanged", epoch.PARTIAL, 64, Cost()),
     simulation("a tenth exchanged", epoch.PARTIAL, 2048, Cost(2.0, 250.0)),
     simulation("a strategy of a user", epoch.REGISTERED, 2048, Cost(2.0, 250.0)),

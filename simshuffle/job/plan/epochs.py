@@ -409,13 +409,13 @@ def _batches(
     The mean is 1 for an empty batch, and None if ``work``, (N,), is.
     """
     edges = batch_edges(shards, size, iterations)
-    sums = batch_sums(shards, edges, lambda slots: nbytes[shards.order[slots]])
     samples = np.diff(edges, axis=0)
-    mean = None
-    if work is not None:
-        work_sums = batch_sums(shards, edges, lambda slots: work[shards.order[slots]])
-        mean = mean_work(work_sums, samples)
-    return BatchSizes(samples, sums, size), mean
+
+    def sums(values: Floats) -> Floats:
+        return batch_sums(shards, edges, lambda slots: values.take(shards.order[slots]))
+
+    mean = None if work is None else mean_work(sums(work), samples)
+    return BatchSizes(samples, sums(nbytes), size), mean
 
 
 def mean_work(work_sums: Floats, samples: Ints64) -> Floats:

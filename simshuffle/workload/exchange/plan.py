@@ -186,7 +186,9 @@ class Shards:
         for ranks in self.rank_slices():
             slots = self.slots(ranks)
             rank_starts = self.start[ranks] - slots.start
-            rank_sums[ranks] = np.add.reduceat(values[self.order[slots]], rank_starts)
+            rank_sums[ranks] = np.add.reduceat(
+                values.take(self.order[slots]), rank_starts
+            )
         return rank_sums
 
 
@@ -204,12 +206,12 @@ def shuffled_shards(owner: Ints, world_size: int, rng: np.random.Generator) -> S
         return Shards(sorted_order, start)
     # Sort positions by rank, then by position. The key (rank << 32) | position is sorted in place;
     # `argsort` would need three times the memory.
-    key = owner[order].astype(np.int64)
+    key = owner.take(order).astype(np.int64)
     key <<= 32
     key |= np.arange(len(order), dtype=np.int32)
     key.sort()
     key &= (1 << 32) - 1
-    return Shards(order[key], start)
+    return Shards(order.take(key), start)
 
 
 def initial_owner(num_samples: int, world_size: int, rng: np.random.Generator) -> Ints:
