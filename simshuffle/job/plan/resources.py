@@ -103,10 +103,10 @@ class Resources(Devices):
         self.ranks_per_host = cluster.ranks_per_host(world_size)
         self.hosts = choose_hosts(cluster, wires.fabric, self.num_hosts, rng)
         self.forwarding = wires.router(cluster.routing, rng)
-        self._place_ranks(names_of(wires.fabric, "host"))
         endpoints = self.forwarding.endpoints
         ports = [endpoints(name)[: host.hcas] for name in self.hosts]
         self._endpoint = np.array(ports, np.int32)
+        self._place_ranks(names_of(wires.fabric, "host"))
         self._beside = [
             port for name in beside for port in endpoints(name)[: host.hcas]
         ]
@@ -192,8 +192,8 @@ class Resources(Devices):
         return part
 
     def _place_ranks(self, all_hosts: Sequence[str]) -> None:
-        """Set the host, domain, GPU, HCA and PCIe slot of each rank, from ``hosts``;
-        ``all_hosts`` names the hosts of the whole topology.
+        """Set the host, domain, GPU, HCA, its port and PCIe slot of each rank, from
+        ``hosts``; ``all_hosts`` names the hosts of the whole topology.
         """
         cluster = self.cluster
         host = self.cluster.host
@@ -204,6 +204,7 @@ class Resources(Devices):
         self.num_domains = self._domains.count
         self.gpu_of: Ints32 = np.arange(ranks, dtype=np.int32) % host.gpus
         self.rail_of: Ints32 = self.gpu_of * host.hcas // host.gpus
+        self._port_of: Ints32 = self._endpoint[self.host_of, self.rail_of]
         self.slot_of: Ints32 = self.gpu_of * host.pcie_slots // host.gpus
 
     def foreign_links(self, machine: Resources) -> Flags:
@@ -242,11 +243,6 @@ class Resources(Devices):
         routes, latency[far] = self._routes(*ports)
         out[far, : routes.shape[1]] = routes
         return out, latency
-
-    @cached_property
-    def _port_of(self) -> Ints32:
-        """(M,) the port of the HCA of each rank."""
-        return self._endpoint[self.host_of, self.rail_of]
 
     def _routes(self, src: Ints32, dst: Ints32) -> tuple[Ints32, Floats]:
         """Return routes between ports, (n, diameter) links padded with -1, and their
