@@ -34,7 +34,7 @@ from simshuffle.job.plan.effort import expected_packets
 from simshuffle.job.plan.resources import Resources
 from simshuffle.job.scenario.scenario import Scenario
 from simshuffle.job.sim.simulate import simulate
-from simshuffle.job.sim.simulation import Simulation
+from simshuffle.job.sim.simulation import Simulation, own_machine
 from simshuffle.report import report
 from simshuffle.report.timeline import Timeline
 from tests.explicit import finish_times
@@ -527,7 +527,7 @@ def test_transfers_take_what_the_closed_forms_say(layout, mode, place):
         cluster__host__hcas=1,
         cluster__parallel_file_system__client_bandwidth="3 GB/s",
     )
-    simulation = Simulation(scenario, None)
+    simulation = Simulation(scenario, own_machine(scenario))
     resources = simulation.resources
     transfers = CheckpointTransfers(scenario, resources)
 
@@ -555,7 +555,7 @@ def test_what_lies_elsewhere_goes_round_a_ring(layout, seconds):
     others. The copy to the GPU takes 0.5 s beside it."""
     scenario = saving({"layout": layout, "to": "memory"})
     assert restore_seconds(scenario) == pytest.approx(seconds, rel=1e-9)
-    resources = Simulation(scenario, None).resources
+    resources = Simulation(scenario, own_machine(scenario)).resources
     batch = CheckpointTransfers(scenario, resources).restore()
     assert resources.seconds_alone(batch, Fluid()) == pytest.approx(seconds, rel=1e-6)
 
@@ -566,7 +566,7 @@ def test_what_lies_elsewhere_goes_round_a_ring(layout, seconds):
 def test_ranks_read_from_an_ssd_what_they_wrote_and_no_more(layout, read):
     """3 ranks a host: the first wrote 8 GB, or all of them 1 GB each."""
     scenario = saving({"layout": layout, "to": "ssd"}, cluster__host__gpus=3)
-    resources = Simulation(scenario, None).resources
+    resources = Simulation(scenario, own_machine(scenario)).resources
     batch = CheckpointTransfers(scenario, resources).restore()
     crossed = [(batch.routes == link).any(axis=1) for link in resources.ssd]
     assert [batch.tasks["nbytes"][rows].sum() for rows in crossed] == pytest.approx(read)
@@ -599,7 +599,8 @@ def test_iterations_are_counted_over_epochs_and_seconds_from_the_last_save():
     step = (timeline.phases["end_s"].max() - (rows["end_s"] - rows["start_s"]).sum()) / 100
     assert len(rows) > 1
     assert ((apart >= 0.2) & (apart < 0.2 + 2 * step)).all()
-    simulation = Simulation(saving({"period": "200 ms"}), None)
+    scenario = saving({"period": "200 ms"})
+    simulation = Simulation(scenario, own_machine(scenario))
     assert simulation.checkpoints is not None
     for now, is_due in ((0.19, False), (0.2, True)):
         simulation.clock.env.run(now)
@@ -607,7 +608,8 @@ def test_iterations_are_counted_over_epochs_and_seconds_from_the_last_save():
 
 
 def test_before_the_first_save_no_iterations_of_any_epoch_are_saved():
-    checkpoints = Simulation(saving({}), None).checkpoints
+    scenario = saving({})
+    checkpoints = Simulation(scenario, own_machine(scenario)).checkpoints
     assert [checkpoints.saved_iterations(epoch) for epoch in (1, 2)] == [-1, -1]
 
 

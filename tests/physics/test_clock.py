@@ -16,13 +16,13 @@ from tests.explicit import finish_times
 def send(env, clock, at, route, size, ends, number):
     """Wait until ``at``, post one transfer, wait for it, note when."""
     yield env.timeout(at)
-    group = clock.open(1)
+    group = clock.network.open_group(1)
     clock.post(TransferBatch(tasks(1, work=size, group=group), pad_routes([route])))
     done = clock.completion(group)
     if done is not None:
         yield done
     ends[number] = env.now
-    assert clock.close(group)[1] == pytest.approx(env.now, rel=1e-12)
+    assert clock.network.close_group(group)[1] == pytest.approx(env.now, rel=1e-12)
 
 
 def idle(env, steps):
@@ -55,13 +55,13 @@ def test_posting_on_the_way_equals_posting_at_once(seed, count):
 def test_a_group_that_is_complete_needs_no_waiting():
     env = simpy.Environment()
     clock = NetworkClock(env, FluidNetwork([1.0]))
-    group = clock.open(2)
+    group = clock.network.open_group(2)
     clock.post(
         TransferBatch(tasks(2, work=[1.0, 2.0], group=group, mark=[1, 0]), pad_routes([[0], [0]]))
     )
     env.run(until=10.0)
     assert clock.completion(group) is None
-    assert clock.close(group) == pytest.approx((2.0, 3.0))
+    assert clock.network.close_group(group) == pytest.approx((2.0, 3.0))
 
 
 def test_time_is_that_of_the_network_to_the_last_bit():
@@ -73,10 +73,10 @@ def test_time_is_that_of_the_network_to_the_last_bit():
 
     def sender():
         for size in (1.0, 1e-9, 0.7, 1e5):
-            group = clock.open(1)
+            group = clock.network.open_group(1)
             clock.post(TransferBatch(tasks(1, work=size, group=group), pad_routes([[0]])))
             yield clock.completion(group)
-            ends.append((env.now, clock.close(group)[1]))
+            ends.append((env.now, clock.network.close_group(group)[1]))
 
     env.process(sender())
     env.run()
@@ -96,7 +96,7 @@ def test_what_simpy_has_at_the_same_instant_comes_first():
         seen.append((name, env.now))
 
     def sender():
-        group = clock.open(1)
+        group = clock.network.open_group(1)
         clock.post(TransferBatch(tasks(1, work=2.0, group=group), pad_routes([[0]])))
         yield clock.completion(group)
         seen.append(("transfer", env.now))
@@ -124,7 +124,7 @@ def test_an_error_in_what_follows_a_completion_stops_the_run():
     clock = NetworkClock(env, FluidNetwork([1.0]))
 
     def sender():
-        group = clock.open(1)
+        group = clock.network.open_group(1)
         clock.post(TransferBatch(tasks(1, work=2.0, group=group), pad_routes([[0]])))
         yield clock.completion(group)
         raise LookupError("after the transfer")
@@ -140,7 +140,7 @@ def test_a_run_can_end_with_a_completion_and_go_on():
     clock = NetworkClock(env, FluidNetwork([1.0, 1.0]))
     ends = np.zeros(1)
     env.process(send(env, clock, 0.0, [0], 4.0, ends, 0))
-    group = clock.open(1)
+    group = clock.network.open_group(1)
     clock.post(TransferBatch(tasks(1, work=3.0, group=group), pad_routes([[1]])))
     env.run(until=clock.completion(group))
     assert env.now == 3.0

@@ -17,7 +17,6 @@ from simshuffle.fabric.network.batch import TransferBatch, tasks
 from simshuffle.fabric.routing.detour import Detours
 from simshuffle.fabric.routing.fabric import Fabric
 from simshuffle.fabric.topology.graph import add_host, add_switch, connect, new_graph
-from simshuffle.job.plan.faults import RunFaults
 from simshuffle.job.plan.jobs import place_jobs
 from simshuffle.job.plan.resources import Resources
 from simshuffle.job.plan.wiring import wiring
@@ -321,7 +320,7 @@ def test_a_longer_way_round_takes_its_latency_too():
     )
     clock = NetworkClock(simpy.Environment(), resources.network(scenario.network, accounts=8))
     rows: list[dict[str, Any]] = []
-    ActiveFaults(RunFaults(scenario, resources), resources, clock, rows)
+    ActiveFaults(scenario, resources, clock, rows)
     clock.env.run(until=2.9)
     assert clock.detour is None
     clock.env.run(until=3.1)

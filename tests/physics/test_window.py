@@ -675,12 +675,12 @@ def test_what_is_sent_grows_by_the_quotas_of_the_epoch():
 
 def lengths_of(scenario):
     """Shapes of all arrays of the plan of 12 iterations."""
-    _, plan, nbytes = ThinnedPlans(scenario).plan(1, 12)
+    _, plan = ThinnedPlans(scenario).plan(1, 12)
     exchange = plan.exchange
     return [
         each.shape
         for each in (
-            nbytes,
+            plan.nbytes,
             plan.shards.order,
             plan.training.nbytes,
             plan.sent_from_cache,

@@ -44,6 +44,7 @@ PLAN = EpochPlan(
     training=READS,
     inference=READS,
     sent_from_cache=np.array([[True, False, True], [True, True, True], [False, True, False]]),
+    nbytes=np.full(9, 10.0),
 )
 OWNER = np.array([0, 0, 0, 0, 1, 1, 2, 2, 2])
 

@@ -37,9 +37,8 @@ class Fetches:
     requests: Ints64
     nbytes: Ints64  # (iterations, M) their bytes, also of samples that are thrown away
     held_nbytes: int  # bytes, the most that one node held at once
-    cached_in: Literal[
-        "ssd", "memory"
-    ]  # where samples are read from whose piece was there already
+    # where samples are read from whose piece was there already
+    cached_in: Literal["ssd", "memory"]
 
 
 @dataclass(frozen=True)
@@ -193,6 +192,7 @@ class EpochPlan:
     inference: Reads | None
     # (steps, M) whether the sample that a rank sends is in memory when it is sent
     sent_from_cache: Flags
+    nbytes: Floats  # (N,) bytes of every sample in storage
 
     @property
     def iterations(self) -> int:
@@ -278,7 +278,7 @@ def plan_epochs(
         )
         if epoch == scenario.epochs:
             caches.forget()
-        yield EpochPlan(epoch, shards, exchange, training, inference, sent)
+        yield EpochPlan(epoch, shards, exchange, training, inference, sent, nbytes)
         owner = exchange.apply(owner)
         held_samples = exchange.held_after(held_samples)
         caches.note()

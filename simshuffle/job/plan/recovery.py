@@ -345,7 +345,7 @@ class ResumedLoader:
         nbytes = sums.sum_selected(is_kept, self._nbytes[sample])
         training = Reads(samples, nbytes, *cached, reads.fetches, work)
         sent = np.zeros(exchange.sample.shape, bool)
-        return EpochPlan(epoch, shards, exchange, training, None, sent)
+        return EpochPlan(epoch, shards, exchange, training, None, sent, self._nbytes)
 
 
 def loader_of(scenario: Scenario) -> LoaderShuffle:

@@ -39,7 +39,7 @@ def _write_periodically(
     due = record.start
     while True:
         yield env.timeout(max(due - env.now, 0.0))
-        yield from clock.wait_for(clock.post_group(batch))
+        yield from clock.post_and_wait(batch)
         due += record.period
 
 
@@ -54,5 +54,4 @@ def _send_bursts(
     a load of 0.
     """
     while record.load:
-        batch = bursts(record, resources, host, rng)
-        yield from clock.wait_for(clock.post_group(batch))
+        yield from clock.post_and_wait(bursts(record, resources, host, rng))

@@ -6,14 +6,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import simpy
 
-from simshuffle.fabric.network.batch import NONE
 from simshuffle.job.lowering.checkpoints import CheckpointTransfers
 from simshuffle.job.plan.checkpoint_bounds import checkpoint_of
 from simshuffle.job.plan.resources import Resources
 from simshuffle.job.scenario.scenario import Scenario
 from simshuffle.job.sim.clock import NetworkClock, Steps
+from simshuffle.spec.arrays import Floats
 
 
 @dataclass(frozen=True)
@@ -51,11 +52,8 @@ class Checkpoints:
         self._record = checkpoint_of(scenario)
         self._transfers = CheckpointTransfers(scenario, resources)
         self._world_size = resources.world_size
-        # of every rank the group of transfers under way in the background
-        self._background_group = [NONE] * self._world_size
         self._all_written = self._env.event()  # of the save under way
         self._waiting: set[int] = set()  # ranks that have written and wait for others
-        self._save = 0  # the number of the save under way
         # epoch and iteration that `due` was last asked about, and whether a save follows
         self._current_iteration = (0, -1)
         self._due = False
@@ -63,20 +61,21 @@ class Checkpoints:
             clock.env.now
         )  # when the last rank went on after the last save
         self.first = 0
-        # of every rank the epoch, and iterations of it, in its last save, and in the one under way
+        # of every rank the epoch, and iterations of it, in its last save
         self._written = [(0, 0)] * self._world_size
-        self._under_way = [(0, 0)] * self._world_size
+        # by rank the group of the transfers that are under way in the background, and
+        # the epoch, and iterations of it, that they save
+        self._under_way: dict[int, tuple[int, tuple[int, int]]] = {}
         self.killed: Killed | None = None
         self.kill = self._env.event()  # happens when a watchdog ends the job
 
     @property
-    def nbytes(self) -> list[float]:
+    def nbytes(self) -> Floats:
         """Bytes that each rank writes in a save, (M,); 0 if it writes nothing."""
-        count = self._transfers.written.ranks
-        return [
-            self._transfers.written.nbytes * (rank < count)
-            for rank in range(self._world_size)
-        ]
+        written = self._transfers.written
+        nbytes = np.zeros(self._world_size)
+        nbytes[: written.ranks] = written.nbytes
+        return nbytes
 
     def saved_iterations(self, epoch: int) -> int:
         """Return how many iterations of an epoch are in the last save that all ranks
@@ -84,13 +83,11 @@ class Checkpoints:
 
         -1 if that save is of another epoch, or there is none.
         """
-        network = self._clock.network
-        saved_epoch, iterations = min(
-            under_way if group != NONE and network.is_complete(group) else written
-            for group, under_way, written in zip(
-                self._background_group, self._under_way, self._written, strict=True
-            )
-        )
+        written = self._written.copy()
+        for rank, (group, saved_state) in self._under_way.items():
+            if self._clock.network.is_complete(group):
+                written[rank] = saved_state
+        saved_epoch, iterations = min(written)
         return iterations if saved_epoch == epoch else -1
 
     def may_be_due(self, epoch: int, iteration: int) -> bool:
@@ -118,13 +115,10 @@ class Checkpoints:
         """
         if self._record.period is not None:
             return self._env.now - self._resumed_at >= self._record.period
-        workload = self._scenario.workload
-        ranks = self._world_size
-        iterations_before = (
-            sum(workload.iterations(ranks, earlier) for earlier in range(1, epoch))
-            + self.first
-        )
-        return (iterations_before + iteration + 1) % (self._record.every or 1) == 0
+        iterations = self._scenario.workload.iterations
+        in_epochs = (iterations(self._world_size, number) for number in range(1, epoch))
+        completed = sum(in_epochs) + self.first + iteration + 1
+        return completed % (self._record.every or 1) == 0
 
     def save(self, rank: int) -> Steps:
         """Save what a rank holds after the iteration that `due` was last asked about.
@@ -135,12 +129,12 @@ class Checkpoints:
         clock = self._clock
         epoch, iteration = self._current_iteration
         saved_state = epoch, self.first + iteration + 1
-        if self._background_group[rank] != NONE:
-            yield from clock.wait_for(self._background_group[rank])
-            self._background_group[rank] = NONE
-            self._written[rank] = self._under_way[rank]
-        if (batch := self._transfers.blocking_transfers(rank)) is not None:
-            yield from clock.wait_for(clock.post_group(batch))
+        if rank in self._under_way:
+            group, previous_state = self._under_way[rank]
+            yield from clock.wait_for(group)
+            self._written[rank] = previous_state
+            del self._under_way[rank]
+        yield from clock.post_and_wait(self._transfers.blocking_transfers(rank))
         if self._record.mode == "synchronous":
             if not self._waiting:
                 self._watch()
@@ -148,16 +142,14 @@ class Checkpoints:
             all_written = self._all_written
             if len(self._waiting) == self._world_size:
                 self._waiting.clear()
-                self._save += 1  # the watchdog of this save has no effect any more
                 self._all_written = self._env.event()
-                all_written.succeed()
+                all_written.succeed()  # the watchdog has no effect any more
             yield all_written
         self._resumed_at = self._env.now
         if (batch := self._transfers.background_transfers(rank)) is None:
             self._written[rank] = saved_state
         else:
-            self._background_group[rank] = clock.post_group(batch)
-            self._under_way[rank] = saved_state
+            self._under_way[rank] = clock.post_group(batch), saved_state
 
     def _watch(self) -> None:
         """Start the watchdog when the first rank begins to wait for the others.
@@ -165,11 +157,11 @@ class Checkpoints:
         If this save is still under way when its time is over, the watchdog sets
         ``killed`` and triggers ``kill``.
         """
-        save = self._save
+        all_written = self._all_written
         epoch, iteration = self._current_iteration
 
         def bark(_: simpy.Event) -> None:
-            if self._save != save or self.killed is not None:
+            if all_written.triggered or self.killed is not None:
                 return
             late = [
                 rank for rank in range(self._world_size) if rank not in self._waiting

@@ -7,9 +7,10 @@ from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import simpy
 
-from simshuffle.fabric.network.batch import TransferBatch
+from simshuffle.fabric.network.batch import TransferBatch, tasks
 from simshuffle.spec.arrays import Floats, Ints32
 
 if TYPE_CHECKING:
@@ -61,38 +62,26 @@ class NetworkClock:
         # what leads transfers round failed cables, if there are any
         self.detour: Callable[[TransferBatch], TransferBatch] | None = None
 
-    def open(self, expected: int) -> int:
-        """Open a group of ``expected`` (at least 1) transfers, and return its index."""
-        return self.network.open_group(expected)
-
     def completion(self, group: int) -> simpy.Event | None:
         """Return the event of a group's completion; None if the group is complete.
 
         Only one process may ask: a second call replaces the event, and the first event
-        never happens. The group stays open until `close`.
+        never happens. The group stays open until ``network.close_group``.
         """
         if not self.network.watch(group):
             return None
         event = self._waiting[group] = Completion(self.env)
         return event
 
-    def close(self, group: int) -> tuple[float, float]:
-        """Give a complete group back; return when its marked transfer ended, and its
-        last (s of simulated time).
-
-        The first number has no meaning if no transfer of the group is marked.
-        """
-        return self.network.close_group(group)
-
-    def wait_for(self, group: int) -> Generator[simpy.Event, Any, tuple[float, float]]:
-        """Wait until a group is complete, and close it; return as `close`.
+    def wait_for(self, group: int) -> Steps:
+        """Wait until a group is complete, and close it.
 
         A complete group needs no wait. Only one process may wait for a group.
         """
         event = self.completion(group)
         if event is not None:
             yield event
-        return self.close(group)
+        self.network.close_group(group)
 
     def call_when_complete(
         self, group: int, callback: Callable[[simpy.Event], None]
@@ -106,7 +95,7 @@ class NetworkClock:
 
         def finish(event: simpy.Event) -> None:
             """Close the group, and pass the event on."""
-            self.close(group)
+            self.network.close_group(group)
             callback(event)
 
         self._first_completion(group).callbacks.append(finish)
@@ -121,6 +110,11 @@ class NetworkClock:
         """Post transfers now, led round failed cables where `detour` is set."""
         self._expect(self.network.post(self._settled_now(), self._lead_round(batch)))
 
+    def settle(self) -> None:
+        """Bring the network and its statistics to this moment."""
+        self.post(TransferBatch(tasks(0), np.empty((0, 1), np.int32)))
+        self.network.settle()
+
     def count_down(self, groups: Ints32) -> None:
         """Count each of ``groups`` down once now, in their order."""
         now = self._settled_now()
@@ -131,7 +125,7 @@ class NetworkClock:
 
     def gather(self, groups: Ints32) -> simpy.Event:
         """Return the event that all ``groups`` are complete, of which none is yet."""
-        group = self.open(len(groups))
+        group = self.network.open_group(len(groups))
         self.network.set_parents(groups, group)
         self.call_when_complete(group, lambda _: None)
         return self._waiting[group]
@@ -185,9 +179,29 @@ class NetworkClock:
 
     def post_group(self, batch: TransferBatch) -> int:
         """Post transfers in a group of their own; return the group."""
-        batch.tasks["group"] = group = self.open(len(batch))
+        batch.tasks["group"] = group = self.network.open_group(len(batch))
         self.post(batch)
         return group
+
+    def post_and_wait(self, batch: TransferBatch | None) -> Steps:
+        """Post transfers, None for none, and wait until the last one has ended."""
+        if batch is not None:
+            yield from self.wait_for(self.post_group(batch))
+
+    def post_and_call(
+        self,
+        batch: TransferBatch | None,
+        callback: Callable[[simpy.Event | None], None],
+    ) -> None:
+        """Post transfers, None for none.
+
+        ``callback`` is called when the last one has ended, or now, with None, if there
+        are none.
+        """
+        if batch is None:
+            callback(None)
+        else:
+            self.call_when_complete(self.post_group(batch), callback)
 
     def set_capacity(self, links: Ints32, values: Floats) -> None:
         """Give ``links`` the capacities ``values``, (n,) units/s, from now on.

@@ -18,7 +18,7 @@ from simshuffle.job.sim.clock import Steps
 from simshuffle.job.sim.exchange import plan_exchange
 from simshuffle.job.sim.iteration import Iteration, Receipt
 from simshuffle.job.sim.measuring import plan_inference_pass
-from simshuffle.job.sim.recorder import FINAL, MEASURING, SAVING, PhaseEnds, PhaseLog
+from simshuffle.job.sim.recorder import FINAL, MEASURING, PhaseEnds, PhaseLog
 from simshuffle.job.sim.simulation import Loaders, Simulation
 from simshuffle.report.timeline import hidden_rows, phase_rows
 from simshuffle.spec.arrays import Floats, Ints32
@@ -31,17 +31,16 @@ class Epoch:
         measuring: the inference pass; None if importance is not measured.
         exchange: the exchange of samples; None if there is none.
         loaders: the loaders of the training.
-        planned: iterations of the plan.
-        iterations_done: iterations that the epoch has; fewer than ``planned`` if the
+        plan: the plan of the epoch.
+        iterations_done: iterations that the epoch has; fewer than its plan has if the
             job was killed or broken off. Of a killed job it counts the iteration in
             whose save it ended.
         killed: the end of the job by its watchdog; None if there is none.
 
     Args:
         simulation: what all epochs of the run share.
-        plan: the plan of this epoch.
+        plan: the plan of the epoch.
         loaders: the loaders of its training.
-        nbytes: (N,) bytes of every sample.
         progress: called after each iteration of rank 0 with the number of iterations
             that rank 0 has done.
         thinning: how the plan's scenario is thinned.
@@ -52,7 +51,6 @@ class Epoch:
         simulation: Simulation,
         plan: EpochPlan,
         loaders: Loaders,
-        nbytes: Floats,
         *,
         progress: Callable[[int], None],
         thinning: Thinning,
@@ -61,10 +59,11 @@ class Epoch:
         resources = simulation.resources
         workload = scenario.workload
         world_size = scenario.world_size
-        self._simulation = simulation
+        self._first_rank = resources.first_rank
         self._clock = simulation.clock
         self._env = simulation.clock.env
-        self._plan = plan
+        self._network = simulation.clock.network
+        self.plan = plan
         self._progress = progress
         self._world_size = world_size
         self._gradient_size = workload.model.gradient_size if world_size > 1 else 0.0
@@ -74,18 +73,13 @@ class Epoch:
             workload.exchange.gathered(workload.dataset.num_samples / world_size),
             resources,
         )
-        self.exchange = plan_exchange(simulation, plan, nbytes, thinning)
+        self.exchange = plan_exchange(simulation, plan, thinning)
         jitter = simulation.compute_jitter("compute_jitter", plan.epoch, plan.training)
         self._gradients = simulation.gradient_sum(plan.training.samples, jitter)
-        self._reported_iterations = 0
-        self.planned = self.iterations_done = plan.iterations
+        self.iterations_done = plan.iterations
         self._log = PhaseLog(MEASURING, world_size)
         self._checkpoints = simulation.checkpoints
-        parts = {
-            **self._gradients.parts,
-            **(SAVING if self._checkpoints is not None else {}),
-        }
-        self._iterations = PhaseLog(parts, world_size)
+        self._iterations = PhaseLog(self._gradients.parts, world_size)
         self.killed: Killed | None = None
         self._final = PhaseLog(FINAL, world_size)
         # of every exchange: when the rank was free again, when it began to wait for the messages,
@@ -107,18 +101,15 @@ class Epoch:
         at the end, not their sums.
         """
         training = self._env.process(self._train())
-        if self._checkpoints is None:
-            yield training
-        else:
-            yield training | self._checkpoints.kill
-            self.killed = self._checkpoints.killed
-            if self.killed is not None:
-                self.iterations_done = self.killed.iteration - self._checkpoints.first
-                for iteration in self._open[
-                    : self.iterations_done - len(self._iterations)
-                ]:
-                    is_last = iteration.number == self.iterations_done - 1
-                    self._note(iteration, self._env.now if is_last else None)
+        checkpoints = self._checkpoints
+        yield training if checkpoints is None else training | checkpoints.kill
+        if checkpoints is not None and checkpoints.killed is not None:
+            self.killed = checkpoints.killed
+            self.iterations_done = self.killed.iteration - checkpoints.first
+            unlogged = self.iterations_done - len(self._iterations)
+            for iteration in self._open[:unlogged]:
+                is_last = iteration.number == self.iterations_done - 1
+                self._note(iteration, self._env.now if is_last else None)
         self.loaders.chains.end()  # the tables need their room
 
     def rows(self) -> list[dict[str, Any]]:
@@ -128,18 +119,18 @@ class Epoch:
         iterations, what follows them (unless the job was killed), hidden exchanges (if
         samples are exchanged), and hidden allreduces.
         """
-        plan = self._plan
-        epoch = self._plan.epoch
+        plan = self.plan
+        epoch = plan.epoch
         iterations = self.iterations_done
         measured = 0.0 if plan.inference is None else plan.inference.nbytes.sum(axis=0)
-        nbytes: dict[str, Any] = {"read": plan.training.nbytes[:iterations]}
-        nbytes["reduced"] = self._gradient_size
+        nbytes: dict[str, Any] = {
+            "read": plan.training.nbytes[:iterations],
+            "reduced": self._gradient_size,
+        }
         if self.exchange is not None:
             nbytes["sent"] = self.exchange.costs.sent[:iterations]
         if self._checkpoints is not None:
-            nbytes["saved"] = np.tile(
-                self._checkpoints.nbytes, (self.iterations_done, 1)
-            )
+            nbytes["saved"] = np.tile(self._checkpoints.nbytes, (iterations, 1))
             if self.killed is not None:  # that one is not there
                 nbytes["saved"][-1] = 0.0
         rows = [
@@ -147,15 +138,11 @@ class Epoch:
             self._iterations.rows(epoch, nbytes),
         ]
         if self.killed is None:
-            rows.append(self._final.rows(epoch, final=True))
+            rows.append(self._final.rows(epoch, {}, final=True))
         if self.exchange is not None:
-            free_at = self._free_at[:iterations]
-            waited_until = np.minimum(self._delivered_at, self._awaited_from)[
-                :iterations
-            ]
-            hidden = np.stack([free_at, np.maximum(waited_until, free_at)], axis=-1)
-            no_nbytes = np.zeros((*free_at.shape, 1))
-            rows.append(phase_rows(epoch, ["exchange_hidden"], hidden, no_nbytes))
+            waited_until = np.minimum(self._delivered_at, self._awaited_from)
+            hidden = np.stack([self._free_at, waited_until], axis=-1)[:iterations]
+            rows.append(phase_rows(epoch, ["exchange_hidden"], hidden, np.zeros(1)))
         rows += hidden_rows(epoch, self._gradients.hidden, self._world_size)
         return rows
 
@@ -167,16 +154,16 @@ class Epoch:
         ranks have it.
         """
         for iteration in self._open:
-            if iteration.number == self.planned:
+            if iteration.number == self.plan.iterations:
                 break
-            if not self._clock.network.are_complete(iteration.ended).all():
-                if self._clock.network.are_complete(iteration.released).all():
+            if not self._network.are_complete(iteration.ended).all():
+                if self._network.are_complete(iteration.released).all():
                     self._gradients.note(iteration)  # what was hidden in it
                 break
             self._note(iteration)
         self.iterations_done = len(self._iterations)
         if not self.iterations_done and self._open:
-            self._log_importance(self._open[0].begun)
+            self._log_importance(self._open[0])
 
     @property
     def saved(self) -> int:
@@ -188,7 +175,7 @@ class Epoch:
         if checkpoints is None:
             return -1
         return max(
-            checkpoints.saved_iterations(self._plan.epoch) - checkpoints.first, -1
+            checkpoints.saved_iterations(self.plan.epoch) - checkpoints.first, -1
         )
 
     @property
@@ -206,19 +193,18 @@ class Epoch:
         """Bring all ranks through the epoch, from measuring importance to the last
         barrier.
         """
-        begun = self._clock.network.open_groups(1, self._world_size)
+        begun = self._network.open_groups(1, self._world_size)
         self._began_at = self._env.now
         self._work_before = self._work()
         self.loaders.begin(begun)
         self._lay_out(0, begun)
         yield from self._measure_importance(begun)
-        for _ in range(self.planned):
+        for _ in range(self.plan.iterations):
             yield from self._gradients.run(self._open[-1], self._lay_out_next)
         yield self._finished
         *iterations, final = self._open
-        final.times.removed = self._clock.network.ends(final.ended)
-        if self.exchange is not None:
-            final.times.removed = final.times.removed + self.exchange.remove
+        remove = 0.0 if self.exchange is None else self.exchange.remove
+        final.times.removed = self._network.ends(final.ended) + remove
         last = float(final.times.removed.max())
         if last > self._env.now:
             yield self._env.timeout(last - self._env.now)
@@ -233,28 +219,27 @@ class Epoch:
         clock = self._clock
         measured = begun
         if self._gather_seconds is not None:
-            measured = clock.network.open_groups(1, self._world_size)
+            measured = self._network.open_groups(1, self._world_size)
             gathering = clock.gather(measured)
         if self.measuring is None:
             clock.count_down(measured)
         else:
-            self.measuring.run(self._simulation, measured)
+            self.measuring.run(clock, measured)
         if self._gather_seconds is not None:
             yield gathering
             yield self._env.timeout(self._gather_seconds)
             clock.release(begun, measured)
-            clock.network.close_groups(measured)
+            self._network.close_groups(measured)
 
     def _lay_out(self, number: int, begun: Ints32) -> None:
         """Lay out an iteration (from 0), or what follows the last one, for ranks that
         begin it when groups ``begun`` are complete.
         """
-        if number == self.planned:
+        if number == self.plan.iterations:
             self._lay_out_final(begun)
             return
-        network = self._clock.network
         iteration = Iteration(self._clock, number, begun, self.loaders.taken[number])
-        network.set_parents(begun, iteration.taken)
+        self._network.set_parents(begun, iteration.taken)
         iteration.arrived = self._receive(iteration, iteration.computed)
         seconds = self._gradients.lay_out(iteration)
         self.loaders.take(number, iteration.computed, seconds)
@@ -286,17 +271,13 @@ class Epoch:
                 iteration.own_receipt = receipt
                 iteration.ended = receipt.stored
         checkpoints = self._checkpoints
-        if checkpoints is not None and checkpoints.may_be_due(self._plan.epoch, number):
+        if checkpoints is not None and checkpoints.may_be_due(self.plan.epoch, number):
             self._lay_out_save(checkpoints, iteration)
-        self._clock.watch(iteration.ended[:1], self._report)
+        ended_by_first = iteration.ended[:1]
+        self._clock.watch(ended_by_first, lambda _: self._progress(number + 1))
         if len(self._open) > 1:
             self._note(self._open.pop(0))
         self._lay_out(number + 1, iteration.ended)
-
-    def _report(self, _: int) -> None:
-        """Report that the first rank has ended one more iteration."""
-        self._reported_iterations += 1
-        self._progress(self._reported_iterations)
 
     def _lay_out_save(self, checkpoints: Checkpoints, iteration: Iteration) -> None:
         """Have each rank end an iteration only when its save lets it go on, if one is
@@ -310,7 +291,7 @@ class Epoch:
             clock.count_down(saved[rank : rank + 1])
 
         def begin(rank: int) -> None:
-            if checkpoints.due(self._plan.epoch, iteration.number):
+            if checkpoints.due(self.plan.epoch, iteration.number):
                 self._env.process(save(rank))
             else:
                 clock.count_down(saved[rank : rank + 1])
@@ -322,7 +303,7 @@ class Epoch:
         """Lay out the end of ranks after the last iteration: take the messages; they
         then remove the sent samples, and meet.
         """
-        final = Iteration(self._clock, self.planned, begun, begun)
+        final = Iteration(self._clock, self.plan.iterations, begun, begun)
         final.ended = self._receive(final, begun)
         self._finished = self._clock.gather(final.ended)
         self._open.append(final)
@@ -331,52 +312,46 @@ class Epoch:
 
     def _work(self) -> Floats:
         """Return (M,) s of host work that every rank has done so far."""
-        first_rank = self._simulation.resources.first_rank
-        accounts = self._clock.network.accounts
-        return accounts[first_rank : first_rank + self._world_size].copy()
+        accounts = self._network.accounts[self._first_rank :]
+        return accounts[: self._world_size].copy()
 
     def _note(self, iteration: Iteration, interrupted_at: float | None = None) -> None:
         """Log an iteration that all ranks have ended, or in which the job ended (s)."""
-        clock = self._clock
+        ends = self._network.ends
         times = iteration.times
-        times.begin = clock.network.ends(iteration.begun)
-        if iteration.number == 0:
-            self._log_importance(iteration.begun)
-        times.loaded = clock.network.ends(iteration.taken)
-        read_at = clock.network.marks(iteration.taken)
+        times.begin = ends(iteration.begun)
+        self._log_importance(iteration)
+        times.loaded = ends(iteration.taken)
+        read_at = self._network.marks(iteration.taken)
         times.read = np.clip(read_at, times.begin, times.loaded)
         self._gradients.note(iteration)
-        times.stored = times.stored_by_all = clock.network.ends(iteration.computed)
+        times.stored = times.stored_by_all = ends(iteration.computed)
         if iteration.receipt is not None:
-            self._note_receipt(iteration.number - 1, iteration.receipt, times)
-        times.sent = times.free = released = clock.network.ends(iteration.released)
+            self._note_receipt(iteration.receipt, times)
+        times.sent = times.free = released = ends(iteration.released)
         if iteration.worked is not None:
-            times.free = self._free_at[iteration.number] = clock.network.ends(
-                iteration.worked
-            )
+            times.free = self._free_at[iteration.number] = ends(iteration.worked)
             work = self._work()
             times.sent = np.minimum(released + (work - self._work_before), times.free)
             self._work_before = work
         if iteration.own_receipt is not None:
             self._note_own_receipt(iteration, iteration.own_receipt)
-        times.saved = clock.network.ends(iteration.ended)
+        times.saved = ends(iteration.ended)
         self._iterations.add(times, interrupted_at)
         self.loaders.close()
         self._close_logged()
         self._logged = iteration
 
-    def _note_receipt(
-        self, sent_after: int, receipt: Receipt, times: PhaseEnds
-    ) -> None:
+    def _note_receipt(self, receipt: Receipt, times: PhaseEnds) -> None:
         """Note in ``times`` when a receipt ended, and how long its messages took."""
-        ends = self._clock.network.ends
+        ends = self._network.ends
         times.stored_by_all = ends(receipt.stored)
         times.stored = np.minimum(ends(receipt.written), times.stored_by_all)
-        self._awaited_from[sent_after] = ends(receipt.awaited)
+        self._awaited_from[receipt.sent_after] = ends(receipt.awaited)
         # a rank that neither sends nor receives has nothing in flight
         delivered_at = ends(receipt.delivered)
-        self._delivered_at[sent_after] = np.where(
-            receipt.delivered >= 0, delivered_at, self._free_at[sent_after]
+        self._delivered_at[receipt.sent_after] = np.where(
+            receipt.delivered >= 0, delivered_at, self._free_at[receipt.sent_after]
         )
 
     def _note_own_receipt(self, iteration: Iteration, receipt: Receipt) -> None:
@@ -387,32 +362,30 @@ class Epoch:
         """
         times = iteration.times
         storing = PhaseEnds(begin=times.free)
-        self._note_receipt(iteration.number, receipt, storing)
+        self._note_receipt(receipt, storing)
         worked = times.sent - times.updated + storing.stored - storing.begin
         times.free = storing.stored_by_all
         times.sent = np.minimum(times.updated + worked, times.free)
 
-    def _log_importance(self, begun: Ints32) -> None:
-        """Log the phase of importance, which may take no time, if all ranks are through
-        it.
+    def _log_importance(self, iteration: Iteration) -> None:
+        """Log the phase of importance, which may take no time, if ``iteration`` is the
+        first after it and all ranks have begun that.
         """
-        if self._clock.network.are_complete(begun).all():
-            measured = self._clock.network.ends(begun)
+        begun = iteration.begun
+        if iteration.number == 0 and self._network.are_complete(begun).all():
+            measured = self._network.ends(begun)
             self._log.add(PhaseEnds(begin=self._began_at, measured=measured))
             if self.measuring is not None:
                 self.measuring.close()
 
     def _note_final(self, final: Iteration) -> None:
         """Log what followed the last iteration, now that all ranks are through."""
-        clock = self._clock
         times = final.times
-        times.begin = times.stored = times.stored_by_all = clock.network.ends(
-            final.begun
-        )
-        if not self.planned:
-            self._log_importance(final.begun)
+        begun_at = self._network.ends(final.begun)
+        times.begin = times.stored = times.stored_by_all = begun_at
+        self._log_importance(final)
         if final.receipt is not None:
-            self._note_receipt(self.planned - 1, final.receipt, times)
+            self._note_receipt(final.receipt, times)
         times.finished = self._env.now
         self._final.add(times)
         self._close_logged()

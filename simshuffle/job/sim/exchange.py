@@ -45,10 +45,12 @@ class Exchange:
         self._has_barriers = costs.schedule.barriers != "none"
         self._reads_in_flight = scenario.workload.loader.reads_in_flight
         self._sending = frozenset(costs.plan.iteration.tolist())
-        pairs = scenario.network.serial_pairs
-        in_memory = scenario.workload.source == "memory"
-        self._lowering = MessageLowering(resources, costs.schedule, serial_pairs=pairs)
-        self._stores = StoreLowering(resources, costs, in_memory=in_memory)
+        self._lowering = MessageLowering(
+            resources, costs.schedule, serial_pairs=scenario.network.serial_pairs
+        )
+        self._stores = StoreLowering(
+            resources, costs, in_memory=scenario.workload.source == "memory"
+        )
         # (M,) groups of the messages that were sent last, NONE without any
         self._delivered: Ints32
 
@@ -96,11 +98,11 @@ class Exchange:
         network.set_parents(awaited, delivered)
         network.set_parents(self._delivered[has_messages], delivered[has_messages])
         written = iteration.open()
-        closing = clock.open(len(written)) if self._has_barriers else NONE
+        closing = network.open_group(len(written)) if self._has_barriers else NONE
         iteration.park(
             delivered, lambda: self._stores.batch(sent_after, written, closing)
         )
-        receipt = Receipt(awaited, self._delivered, written, written)
+        receipt = Receipt(sent_after, awaited, self._delivered, written, written)
         if self._has_barriers:
             receipt.stored = iteration.open()
             latency = barrier_seconds(self._resources.cluster, len(written))
@@ -117,7 +119,7 @@ class Exchange:
 
 
 def plan_exchange(
-    simulation: Simulation, plan: EpochPlan, nbytes: Floats, thinning: Thinning
+    simulation: Simulation, plan: EpochPlan, thinning: Thinning
 ) -> Exchange | None:
     """Return the exchange of an epoch; None if no sample is exchanged.
 
@@ -126,7 +128,6 @@ def plan_exchange(
     Args:
         simulation: the parts that all epochs of the run share.
         plan: the plan of the epoch.
-        nbytes: (N,) bytes of every sample in storage.
         thinning: how the plan's scenario is thinned.
     """
     workload = simulation.scenario.workload
@@ -137,7 +138,7 @@ def plan_exchange(
         plan.exchange,
         schedule,
         workload.dataset,
-        nbytes=nbytes,
+        nbytes=plan.nbytes,
         cached=plan.sent_from_cache,
         iterations=plan.iterations,
     )

@@ -18,8 +18,9 @@ from simshuffle.fabric.network.batch import TransferBatch
 from simshuffle.fabric.routing.detour import Detours
 from simshuffle.job.plan.faults import RunFaults, TimedFault
 from simshuffle.job.plan.resources import Resources
+from simshuffle.job.scenario.scenario import Scenario
 from simshuffle.job.sim.clock import NetworkClock, Steps
-from simshuffle.spec.arrays import Flags, Ints32
+from simshuffle.spec.arrays import Flags, Floats, Ints, Ints32
 
 FAILED = 1e-9
 """Share of its capacity that a failed link keeps, so that what waits goes on when it
@@ -41,27 +42,30 @@ class ActiveFaults:
     The process changes capacities and routes of the network, and ``clock.detour``.
 
     Attributes:
-        slower: for each rank, how many times as long its GPU takes for what it begins
-            now; 1 without a fault. The list is changed in place.
+        slower: (M,) how many times as long the GPU of each rank takes for what it begins
+            now; 1 without a fault. It is changed in place.
         rows: the faults that began so far, as ``meta.json`` has them: the list that was
-            passed in.
+            passed in, if any.
     """
 
     def __init__(
         self,
-        faults: RunFaults,
+        scenario: Scenario,
         resources: Resources,
         clock: NetworkClock,
-        rows: list[Row],
+        rows: list[Row] | None,
     ) -> None:
-        self.slower = [1.0] * resources.world_size
-        self.rows = rows
+        self.slower = np.ones(resources.world_size)
+        self.rows = [] if rows is None else rows
         self._clock = clock
         self._resources = resources
         self._healthy = resources.links.capacity
         self._indices = count()
-        self._upcoming: list[tuple[float, int, int, TimedFault]] = []
-        self._drawn: dict[int, Iterator[TimedFault]] = {}
+        # when, its number, and what; with those that are drawn when this one begins
+        self._upcoming: list[
+            tuple[float, int, int, TimedFault, Iterator[TimedFault] | None]
+        ] = []
+        faults = RunFaults(scenario, resources)
         for struck in faults.planned:
             self._push(struck.begin, BEGIN, struck)
         for drawn in faults.draw_faults():
@@ -75,38 +79,41 @@ class ActiveFaults:
             len(self._healthy) + 1, bool
         )  # the last one pads routes
         self._row_of: dict[int, Row] = {}
-        self._copies: defaultdict[int, list[tuple[list[float], int]]] = defaultdict(
-            list
-        )
+        # of each job its `slower`, and the numbers of its ranks on the machine
+        self._jobs: list[tuple[Floats, Ints]] = []
         clock.env.process(self._run())
 
-    def slower_for_job(self, part: Resources) -> list[float]:
+    def slower_for_job(self, part: Resources) -> Floats:
         """Return ``slower`` for the ranks of a job that has ``part`` of the machine.
 
-        Faults go on changing the list. Call it before the first fault: the list begins
-        with 1 for every rank. The job's hosts follow one another on the machine.
+        Faults go on changing the array. Call it before the first fault: it begins with
+        1 for every rank. The job's hosts follow one another on the machine.
         """
-        slower = [1.0] * part.world_size
+        slower = np.ones(part.world_size)
         first = self._resources.hosts.index(part.hosts[0])
         gpus = part.cluster.host.gpus
         ranks = (first + part.host_of) * gpus + part.gpu_of
-        for rank, number in enumerate(ranks.tolist()):
-            self._copies[number].append((slower, rank))
+        self._jobs.append((slower, ranks))
         return slower
 
-    def _push(self, when: float, kind: int, struck: TimedFault) -> int:
-        """Schedule the begin, reroute or end of a fault; return the number of the
-        entry.
+    def _push(
+        self,
+        when: float,
+        kind: int,
+        struck: TimedFault,
+        drawn: Iterator[TimedFault] | None = None,
+    ) -> None:
+        """Schedule the begin, reroute or end of a fault, after which the next of
+        ``drawn`` is scheduled.
         """
-        number = next(self._indices)
-        heapq.heappush(self._upcoming, (when, number, kind, struck))
-        return number
+        index = next(self._indices)
+        heapq.heappush(self._upcoming, (when, index, kind, struck, drawn))
 
     def _follow(self, drawn: Iterator[TimedFault]) -> None:
         """Draw the next fault and schedule its begin; do nothing if there is none."""
         struck = next(drawn, None)
         if struck is not None:
-            self._drawn[self._push(struck.begin, BEGIN, struck)] = drawn
+            self._push(struck.begin, BEGIN, struck, drawn)
 
     def _run(self) -> Steps:
         """Run all faults in the order of time; what comes at one moment changes rates
@@ -120,12 +127,12 @@ class ActiveFaults:
             links: set[int] = set()
             routes = False
             while self._upcoming and self._upcoming[0][0] <= max(when, env.now):
-                _, number, kind, struck = heapq.heappop(self._upcoming)
+                _, _, kind, struck, drawn = heapq.heappop(self._upcoming)
                 routes |= self._handle(kind, struck)
                 if kind != REROUTE:
                     links.update(struck.hit.links.tolist())
-                if number in self._drawn:
-                    self._follow(self._drawn.pop(number))
+                if drawn is not None:
+                    self._follow(drawn)
             self._set_rates(sorted(links))
             if routes:
                 self._reroute()
@@ -136,15 +143,13 @@ class ActiveFaults:
 
         Updates the shares of links and ranks, of which the least counts.
         """
-        changed = False
+        routed_around = len(self._around)
         if kind == BEGIN:
             self._begin(struck)
         elif kind == REROUTE:
             self._around.append(struck)
-            changed = True
-        elif any(fault is struck for fault in self._around):
+        else:
             self._around = [fault for fault in self._around if fault is not struck]
-            changed = True
         if kind != REROUTE:
             for shares, members in (
                 (self._links, struck.hit.links),
@@ -159,38 +164,33 @@ class ActiveFaults:
                     change(struck.rate)
             for rank in struck.hit.ranks.tolist():
                 self.slower[rank] = 1.0 / min(self._ranks[rank], default=1.0)
-                for job_slower, job_rank in self._copies.get(rank, ()):
-                    job_slower[job_rank] = self.slower[rank]
-        return changed
+            for slower, ranks in self._jobs:
+                slower[:] = self.slower[ranks]
+        return len(self._around) != routed_around
 
     def _begin(self, struck: TimedFault) -> None:
         """Schedule the reroute and end of a fault and book its row, unless a row
         already has the ``what`` and ``at_s`` of this fault.
         """
-        if struck.reroutes_at < inf:
-            self._push(struck.reroutes_at, REROUTE, struck)
-        if struck.end < inf:
-            self._push(struck.end, END, struck)
-        row = {
-            "what": struck.what,
-            "at_s": struck.begin,
-            "until_s": struck.end if struck.end < inf else None,
-            "rate": struck.rate,
-            "links": len(struck.hit.links),
-            "gpus": len(struck.hit.ranks),
-            "rerouted": 0,
-        }
+        key = {"what": struck.what, "at_s": struck.begin}
         # a run that lost a host goes on with a new clock, before which this may have begun
         earlier_rows = self.rows if struck.begin < self._clock.env.now else []
-        recorded_rows = [
-            recorded
-            for recorded in earlier_rows
-            if (recorded["what"], recorded["at_s"]) == (struck.what, struck.begin)
-        ]
-        if not recorded_rows:
+        row = next((row for row in earlier_rows if key.items() <= row.items()), None)
+        if row is None:
+            row = {
+                **key,
+                "until_s": struck.end if struck.end < inf else None,
+                "rate": struck.rate,
+                "links": len(struck.hit.links),
+                "gpus": len(struck.hit.ranks),
+                "rerouted": 0,
+            }
             self.rows.append(row)
         if struck.reroutes_at < inf:
-            self._row_of[id(struck)] = recorded_rows[0] if recorded_rows else row
+            self._push(struck.reroutes_at, REROUTE, struck)
+            self._row_of[id(struck)] = row
+        if struck.end < inf:
+            self._push(struck.end, END, struck)
 
     def _set_rates(self, links: list[int]) -> None:
         """Give ``links`` the least share that faults leave of their capacity.
@@ -223,8 +223,8 @@ class ActiveFaults:
         self._failed[failed[failed >= 0]] = True
         self._detours = Detours(self._resources.forwarding.fabric, cables)
         self._clock.detour = self._detour_batch
-        network = self._clock.network
-        slots, routes = network.find_transfers_on(np.flatnonzero(self._failed))
+        failed_links = np.flatnonzero(self._failed)
+        slots, routes = self._clock.network.find_transfers_on(failed_links)
         new, has_detour = self._find_detours(routes)
         if has_detour.any():
             self._clock.reroute(slots[has_detour], new[has_detour])
@@ -266,7 +266,7 @@ class ActiveFaults:
         """
         assert self._detours is not None  # noqa: S101 - only asked for with some
         resources = self._resources
-        width = self._resources.width
+        width = resources.width
         fabric = resources.forwarding.fabric
         detours = np.full((len(routes), width), -1, np.int32)
         has_detour = np.zeros(len(routes), bool)
@@ -285,14 +285,9 @@ class ActiveFaults:
             detour = self._detours.route(src, dst)
             if detour is None:
                 continue
-            links_after = [
-                link for link in routes[row, end + 1 :].tolist() if link >= 0
-            ]
-            new_route = [
-                *routes[row, :begin].tolist(),
-                *resources.to_run_links(np.array(detour)).tolist(),
-                *links_after,
-            ]
+            after = routes[row, end + 1 :]
+            around = resources.to_run_links(np.array(detour))
+            new_route = np.concatenate([routes[row, :begin], around, after[after >= 0]])
             if len(new_route) <= width:
                 detours[row] = -1
                 detours[row, : len(new_route)] = new_route

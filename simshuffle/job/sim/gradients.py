@@ -16,44 +16,12 @@ import numpy as np
 import simpy
 
 from simshuffle.fabric.allreduce import Ddp, Horovod
-from simshuffle.fabric.network.batch import TransferBatch, delays
+from simshuffle.fabric.network.batch import delays
 from simshuffle.job.lowering.collectives import Allreduces
 from simshuffle.job.sim.clock import NetworkClock, Steps
 from simshuffle.job.sim.iteration import Iteration
 from simshuffle.job.sim.recorder import ITERATION
 from simshuffle.spec.arrays import Floats, Ints32
-
-
-@dataclass(frozen=True)
-class Posting:
-    """Posts allreduces on the network, each as a group of transfers of its own."""
-
-    clock: NetworkClock
-    allreduces: Allreduces
-
-    def allreduce(self, nbytes: float) -> TransferBatch | None:
-        """Return an allreduce of ``nbytes`` bytes; None if there is only one rank."""
-        return self.allreduces.batch(nbytes)
-
-    def run(self, batch: TransferBatch | None) -> Steps:
-        """Post transfers, None for none, and wait until the last one has ended."""
-        if batch is not None:
-            yield from self.clock.wait_for(self.clock.post_group(batch))
-
-    def post(
-        self,
-        batch: TransferBatch | None,
-        callback: Callable[[simpy.Event | None], None],
-    ) -> None:
-        """Post transfers in a group of their own; None for none.
-
-        ``callback`` is called when the last one has ended, or now, with None, if there
-        are none.
-        """
-        if batch is None:
-            callback(None)
-            return
-        self.clock.call_when_complete(self.clock.post_group(batch), callback)
 
 
 class GradientSum(ABC):
@@ -66,9 +34,10 @@ class GradientSum(ABC):
 
     parts: ClassVar[Mapping[str, str]] = ITERATION
 
-    def __init__(self, posting: Posting) -> None:
-        self._env = posting.clock.env
-        self._posting = posting
+    def __init__(self, clock: NetworkClock) -> None:
+        self._env = clock.env
+        self._clock = clock
+        self._ends = clock.network.ends
         self.hidden: list[tuple[int, float, float]] = []
 
     @abstractmethod
@@ -102,28 +71,8 @@ class GradientPasses:
     backward: Floats
     update: float  # s of an update of the weights
     # (M,) how many times as long each rank computes what it begins now, changed in place by
-    # faults; None if none ever does
-    slower: list[float] | None
-
-    def seconds(self, iteration: Iteration, *passes: Floats) -> Floats:
-        """Return (M,) s of one or both passes together, for ranks that begin an
-        iteration from now on; note how many times as long ranks compute.
-        """
-        if self.slower is not None:
-            has_begun = iteration.clock.network.are_complete(iteration.taken)
-            iteration.factor = np.where(has_begun, iteration.factor, self.slower)
-        seconds = np.zeros(len(iteration.taken))
-        for seconds_of_pass in passes:
-            seconds += seconds_of_pass[iteration.number] * iteration.factor
-        return seconds
-
-    def seconds_from_now(self, rank: int, iteration: int) -> tuple[float, float]:
-        """Return the seconds of the forward and of the backward pass of a rank that
-        begins them now.
-        """
-        slower = 1.0 if self.slower is None else self.slower[rank]
-        forward = float(self.forward[iteration, rank])
-        return forward * slower, float(self.backward[iteration, rank]) * slower
+    # faults
+    slower: Floats
 
 
 class SumAfterBackward(GradientSum):
@@ -134,8 +83,15 @@ class SumAfterBackward(GradientSum):
     they received. All ranks go on when it has ended and the weights are updated.
     """
 
-    def __init__(self, posting: Posting, passes: GradientPasses, nbytes: float) -> None:
-        super().__init__(posting)
+    def __init__(
+        self,
+        clock: NetworkClock,
+        allreduces: Allreduces,
+        passes: GradientPasses,
+        nbytes: float,
+    ) -> None:
+        super().__init__(clock)
+        self._allreduces = allreduces
         self._passes = passes
         self._nbytes = nbytes
         self._meeting: simpy.Event
@@ -144,13 +100,13 @@ class SumAfterBackward(GradientSum):
         """Have ranks meet, and return what makes the s of both passes."""
         self._meeting = iteration.clock.gather(iteration.arrived)
         passes = self._passes
-        return lambda: passes.seconds(iteration, passes.forward, passes.backward)
+        return lambda: iteration.seconds(passes.slower, passes.forward, passes.backward)
 
     def run(self, iteration: Iteration, lay_out_next: Callable[[], None]) -> Steps:
         """Sum the gradients of all ranks when all have arrived, and update."""
         yield self._meeting
         iteration.times.computed_by_all = self._env.now
-        yield from self._posting.run(self._posting.allreduce(self._nbytes))
+        yield from self._clock.post_and_wait(self._allreduces.batch(self._nbytes))
         iteration.times.reduced = self._env.now
         yield self._env.timeout(self._passes.update)
         lay_out_next()
@@ -159,10 +115,10 @@ class SumAfterBackward(GradientSum):
     def note(self, iteration: Iteration) -> None:
         """Note the ends of both passes and of the update."""
         times = iteration.times
-        times.slowed = times.computed = iteration.clock.network.ends(iteration.computed)
+        times.slowed = times.computed = self._ends(iteration.computed)
         forward = self._passes.forward[iteration.number] * iteration.factor
         times.forwarded = np.minimum(times.loaded + forward, times.computed)
-        times.updated = iteration.clock.network.ends(iteration.released)
+        times.updated = self._ends(iteration.released)
 
 
 class WorkClock:
@@ -254,12 +210,14 @@ class SumDuringBackward(GradientSum):
 
     def __init__(
         self,
-        posting: Posting,
+        clock: NetworkClock,
+        allreduces: Allreduces,
         passes: GradientPasses,
         layers: Floats,
         overlap: Ddp | Horovod,
     ) -> None:
-        super().__init__(posting)
+        super().__init__(clock)
+        self._allreduces = allreduces
         self._passes = passes
         self._ranks = passes.forward.shape[1]
         self._overlap = overlap
@@ -276,15 +234,19 @@ class SumDuringBackward(GradientSum):
         clock = iteration.clock
         summing = iteration.open(2)
         clock.network.set_parents(iteration.arrived, summing)
-        iteration.park(summing, lambda: delays(self._passes.update, iteration.released))
+        passes = self._passes
+        iteration.park(summing, lambda: delays(passes.update, iteration.released))
         times = np.zeros((4, self._ranks))
-        gradients = Round(self._env.event(), summing, times)
-        self._rounds[iteration.number] = gradients
+        gradients = self._rounds[iteration.number] = Round(
+            self._env.event(), summing, times
+        )
 
         def begin(rank: int) -> None:
             """Begin the passes of a rank, with the overlap's hooks in the backward."""
-            forward, backward = self._passes.seconds_from_now(rank, iteration.number)
-            backward += self._overlap.hooks
+            place = iteration.number, rank
+            slower = float(passes.slower[rank])
+            forward = float(passes.forward[place]) * slower
+            backward = float(passes.backward[place]) * slower + self._overlap.hooks
             work = self._work.work
             times[:2, rank] = forward, self._env.now - work
             gradients.begun.append((work + forward, backward))
@@ -313,16 +275,15 @@ class SumDuringBackward(GradientSum):
         """Note the ends of the passes, of the sum and of the update; add the allreduces
         to ``hidden`` if all ranks have updated.
         """
-        clock = iteration.clock
         times = iteration.times
         gradients = self._rounds.pop(iteration.number)
         forward, _, times.slowed, times.computed = gradients.times
         times.forwarded = np.minimum(times.loaded + forward, times.computed)
         computed_at = float(gradients.times[2].max())
-        times.reduced = clock.network.ends(gradients.summing)
-        arrived = np.maximum(clock.network.ends(iteration.arrived), computed_at)
+        times.reduced = self._ends(gradients.summing)
+        arrived = np.maximum(self._ends(iteration.arrived), computed_at)
         times.computed_by_all = np.minimum(arrived, times.reduced)
-        times.updated = clock.network.ends(iteration.released)
+        times.updated = self._ends(iteration.released)
         if times.updated.all():
             self.hidden += [
                 (iteration.number, begin, min(end, computed_at))
@@ -409,4 +370,4 @@ class SumDuringBackward(GradientSum):
                 self._running = False
                 self._work.set_busy(False)
 
-        self._posting.post(self._posting.allreduce(nbytes), done)
+        self._clock.post_and_call(self._allreduces.batch(nbytes), done)

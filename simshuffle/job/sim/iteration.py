@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
+
 from simshuffle.fabric.network.batch import TransferBatch
 from simshuffle.job.sim.clock import NetworkClock
 from simshuffle.job.sim.recorder import PhaseEnds, Times
-from simshuffle.spec.arrays import Ints, Ints32
+from simshuffle.spec.arrays import Floats, Ints, Ints32
 
 
 class Iteration:
@@ -59,6 +61,17 @@ class Iteration:
         """Have groups post transfers, as `NetworkClock.park`, until `close`."""
         self._parked.append(self.clock.park(groups, make))
 
+    def seconds(self, slower: Floats, *passes: Floats) -> Floats:
+        """Return (M,) s of ``passes`` together, (iterations, M) s each, for ranks that
+        begin the iteration from now on: ``slower`` times as long, (M,), which is noted.
+        """
+        has_begun = self.clock.network.are_complete(self.taken)
+        self.factor = np.where(has_begun, self.factor, slower)
+        return sum(
+            (values[self.number] * self.factor for values in passes),
+            np.zeros(len(has_begun)),
+        )
+
     def close(self) -> None:
         """Give back the groups that this iteration has opened, and what it has parked."""
         for groups in self._open:
@@ -71,6 +84,7 @@ class Iteration:
 class Receipt:
     """The receipt of the samples that were sent after an iteration: (M,) groups each."""
 
+    sent_after: int  # number of the iteration, from 0
     awaited: Ints32  # a rank begins to wait for its messages
     # the messages that a rank sends or receives are there; NONE if there are none
     delivered: Ints32

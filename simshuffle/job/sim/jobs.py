@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import count
 from typing import NamedTuple
 
+import numpy as np
 import simpy
 
 from simshuffle.errors import InputError, Problem, ScenarioError
 from simshuffle.job.plan.effort import check_size
 from simshuffle.job.plan.epochs import plan_epochs, sample_nbytes
-from simshuffle.job.plan.faults import RunFaults
-from simshuffle.job.plan.jobs import SharedMachine, share_machine
+from simshuffle.job.plan.jobs import share_machine
 from simshuffle.job.plan.thinning import Thinning
 from simshuffle.job.scenario.scenario import Scenario
 from simshuffle.job.sim.background import send
@@ -21,11 +22,12 @@ from simshuffle.job.sim.faults import ActiveFaults, Row
 from simshuffle.job.sim.links import EpochLinkStatistics, Peaks
 from simshuffle.job.sim.machine import (
     Progress,
-    SimulatedEpoch,
     SimulatedMachine,
+    reporter,
     with_loaders,
     without_cycle_collection,
 )
+from simshuffle.job.sim.simulation import MachinePart
 from simshuffle.report.timeline import Timeline, WindowRow
 
 
@@ -62,9 +64,7 @@ def simulate_jobs(
         ScenarioError: a job begins when all others have ended, which is a run of its
             own; as `check_size` for a job; or as `RunFaults`.
     """
-    machine = _Machine(scenario, progress, [] if struck is None else struck)
-    for job, simulated, window in machine.epochs():
-        yield JobEpoch(job, simulated.timeline(names[job], window))
+    yield from _Machine(scenario, names, progress, struck).epochs()
 
 
 class _Machine:
@@ -76,14 +76,19 @@ class _Machine:
     """
 
     def __init__(
-        self, scenario: Scenario, progress: Progress | None, struck: list[Row]
+        self,
+        scenario: Scenario,
+        names: dict[str, str],
+        progress: Progress | None,
+        struck: list[Row] | None,
     ) -> None:
         self._scenario = scenario
-        self._shared = share_machine(scenario)
-        for job in self._shared.jobs.values():
+        self._names = names
+        shared = self._shared = share_machine(scenario)
+        for job in shared.jobs.values():
             check_size(job)
         env = simpy.Environment()
-        machine_resources = self._shared.resources
+        machine_resources = shared.resources
         network = machine_resources.network(
             scenario.network, accounts=machine_resources.all_ranks
         )
@@ -93,35 +98,45 @@ class _Machine:
         faults = None
         self._machines = {}
         if scenario.faults:
-            faults = ActiveFaults(
-                RunFaults(scenario, machine_resources), machine_resources, clock, struck
-            )
-        for name, job in self._shared.jobs.items():
-            part = self._shared.parts[name]
+            faults = ActiveFaults(scenario, machine_resources, clock, struck)
+        for name, job in shared.jobs.items():
+            part = shared.parts[name]
             links = EpochLinkStatistics(
                 part, network, peaks, part.foreign_links(machine_resources)
             )
-            slower = None if faults is None else faults.slower_for_job(part)
+            slower = (
+                np.ones(part.world_size)
+                if faults is None
+                else faults.slower_for_job(part)
+            )
             self._machines[name] = SimulatedMachine(
-                job, on=(part, clock), links=links, slower=slower
+                job, part=MachinePart(part, clock, links, slower)
             )
         send(scenario, machine_resources, clock)
-        self._job_progress = JobProgress(self._shared, progress)
+        total = sum(
+            job.workload.iterations(job.world_size, epoch)
+            for job in shared.jobs.values()
+            for epoch in range(1, job.epochs + 1)
+        )
+        # all jobs count together, whichever has done an iteration
+        report = reporter(progress, 0, total)
+        done = count(1)
+        self._report_iteration: Callable[[int], None] = lambda _: report(next(done))
         # epochs that are over, and the event that says so
-        self._ended_epochs: deque[tuple[str, SimulatedEpoch, WindowRow]] = deque()
+        self._ended_epochs: deque[JobEpoch] = deque()
         self._epoch_ended = env.event()
-        self._running = dict.fromkeys(self._shared.jobs, True)
+        self._running = set(shared.jobs)
         self._refusal: InputError | None = None
 
-    def epochs(self) -> Iterator[tuple[str, SimulatedEpoch, WindowRow]]:
-        """Yield the job, the epoch and its window when an epoch is over; only once.
+    def epochs(self) -> Iterator[JobEpoch]:
+        """Yield each epoch when it is over; only once.
 
         Raises:
             InputError: a job was refused. Epochs that were not yielded are lost.
         """
         for name in self._machines:
             self._env.process(self._run(name))
-        while any(self._running.values()) or self._ended_epochs:
+        while self._running or self._ended_epochs:
             if not self._ended_epochs:
                 with without_cycle_collection():
                     self._env.run(until=self._epoch_ended)
@@ -140,7 +155,7 @@ class _Machine:
             yield from self._train(name)
         except InputError as error:
             self._refusal = error
-        self._running[name] = False
+        self._running.remove(name)
         self._announce()
 
     def _train(self, name: str) -> Steps:
@@ -153,25 +168,20 @@ class _Machine:
         machine = self._machines[name]
         scenario = self._shared.jobs[name]
         yield self._env.timeout(self._shared.starts[name])
-        other_jobs_run = [
-            running for job, running in self._running.items() if job != name
-        ]
-        if other_jobs_run and not any(other_jobs_run):
+        if self._running == {name} and len(self._machines) > 1:
             self._refuse(name)
-        nbytes = sample_nbytes(scenario)
-        no_thinning = Thinning(scenario)
-        for plan, loaders in with_loaders(machine, plan_epochs(scenario, nbytes)):
+        plans = plan_epochs(scenario, sample_nbytes(scenario))
+        for plan, loaders in with_loaders(machine, plans):
             running = machine.begin(
-                plan,
-                loaders,
-                no_thinning,
-                nbytes,
-                self._job_progress.add_iteration,
+                plan, loaders, Thinning(scenario), self._report_iteration
             )
             yield self._env.process(running.epoch.run())
             simulated = machine.end(running)
-            killed = running.epoch.killed
-            self._ended_epochs.append((name, simulated, WindowRow(plan.iterations)))
+            row = WindowRow(plan.iterations)
+            self._ended_epochs.append(
+                JobEpoch(name, simulated.timeline(self._names[name], row))
+            )
+            killed = simulated.killed
             del running, plan, loaders, simulated  # the next one needs their room
             self._announce()
             if killed is not None:
@@ -190,27 +200,3 @@ class _Machine:
         raise ScenarioError(
             Problem(f"jobs.{name}.start", rule, start, remedy), self._scenario.name
         )
-
-
-class JobProgress:
-    """Counts the iterations of all jobs, and reports the share that is done to
-    ``progress``, from 0 to 1; to nobody if it is None.
-    """
-
-    def __init__(self, jobs: SharedMachine, progress: Progress | None) -> None:
-        self._progress = progress
-        self._done = 0
-        self._total = sum(
-            job.workload.iterations(job.world_size, epoch)
-            for job in jobs.jobs.values()
-            for epoch in range(1, job.epochs + 1)
-        )
-
-    def add_iteration(self, _: int) -> None:
-        """Count an iteration of any job, and report the share done.
-
-        All jobs count together; the iterations done of the one that calls are not used.
-        """
-        self._done += 1
-        if self._progress is not None:
-            self._progress(self._done / self._total)

@@ -6,11 +6,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 
 from simshuffle.errors import InputError
 from simshuffle.job.plan.effort import SHARED_NBYTES, Effort, effort
-from simshuffle.job.scenario.scenario import Scenario, from_dict
+from simshuffle.job.scenario.scenario import from_dict
 from simshuffle.job.sim.cell import (
     NAMELESS,
     TABLES,
@@ -32,11 +31,6 @@ class JobsCell(RunCell):
 
     Tables are kept of all jobs: ``with_tables`` has no effect.
     """
-
-    @cached_property
-    def _jobs(self) -> dict[str, Scenario]:
-        """The scenario of each job, by its name."""
-        return self.scenario.of_jobs()
 
     @property
     def _efforts(self) -> list[Effort]:
@@ -98,7 +92,7 @@ class JobsCell(RunCell):
         self.hold_little()
         reporting = {
             name: Reporting(scenario, self.timeline)
-            for name, scenario in self._jobs.items()
+            for name, scenario in self.scenario.of_jobs().items()
         }
         nameless = dict.fromkeys(reporting, NAMELESS)
         struck: list[Row] = []

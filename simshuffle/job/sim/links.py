@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from simshuffle.fabric.network.batch import TransferBatch, tasks
 from simshuffle.job.plan.resources import Resources
 from simshuffle.job.sim.clock import NetworkClock
 from simshuffle.spec.arrays import Flags, Floats
@@ -52,9 +51,7 @@ class Peaks:
         The network's own peaks begin anew.
         """
         network = self._clock.network
-        # brings the network to this moment
-        self._clock.post(TransferBatch(tasks(0), np.empty((0, 1), np.int32)))
-        network.settle()
+        self._clock.settle()
         for peaks in self._since.values():
             np.maximum(peaks, network.links["peak"], out=peaks)
         network.restart_peaks()
@@ -83,12 +80,11 @@ class EpochLinkStatistics:
         foreign: Flags | None = None,
         since: float = 0.0,
     ) -> None:
-        table = resources.links
         self._resources = resources
         self._network = network
         self._peaks = peaks
         self._is_of_job = (
-            np.ones(len(table.names), bool) if foreign is None else ~foreign
+            np.ones(len(resources.links.names), bool) if foreign is None else ~foreign
         )
         self._previous_counters = network.links.copy()
         self._since = since

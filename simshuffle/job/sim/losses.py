@@ -68,11 +68,10 @@ class Loss:
 
     def cut_off(self, seconds: float) -> Loss:
         """Return the loss with what happens in the first ``seconds`` s after it."""
-        remaining = seconds
         parts = {}
         for name in ("detect_s", "waited_s", "restart_s", "restore_s", "reread_s"):
-            parts[name] = min(getattr(self, name), remaining)
-            remaining -= parts[name]
+            parts[name] = min(getattr(self, name), seconds)
+            seconds -= parts[name]
         share = parts["reread_s"] / self.reread_s if self.reread_s else 0.0
         return replace(self, **parts, reread_nbytes=share * self.reread_nbytes)
 
@@ -93,15 +92,13 @@ class EpochParts:
         self.epoch = epoch
         self.kept_iterations = 0
         self.reached_iterations = 0
+        self._samples = scenario.workload.dataset.num_samples
         recovery = scenario.recovery
         # (N,) whether the epoch has seen each sample, where a loader decides which come
         self._seen_samples: Flags | None = None
         if recovery is not None and recovery.resume is not None:
-            self._seen_samples = np.zeros(
-                scenario.workload.dataset.num_samples, np.bool_
-            )
+            self._seen_samples = np.zeros(self._samples, np.bool_)
         self._run = run
-        self._samples = scenario.workload.dataset.num_samples
         # of the ranks that go on their numbers as the epoch began
         self._ranks = np.arange(world_size)
         self._parts: list[SimulatedEpoch] = []
@@ -122,30 +119,24 @@ class EpochParts:
         self._parts.append(simulated)
         is_repeated = plan.epoch < self.epoch
         samples = plan.training.samples
-        if not is_repeated and first == 0:
-            self._planned = max(self._planned, int(samples.sum()))
         kept = simulated.iterations_done if simulated.over else max(simulated.saved, 0)
-        newly_seen = 0 if is_repeated else self._newly_seen(plan, kept)
-        twice = int(samples[: simulated.iterations_done].sum()) - newly_seen
+        newly_seen = 0
         rows: list[Rows] = []
         if not is_repeated:
+            newly_seen = self._newly_seen(plan, kept)
+            if first == 0:
+                self._planned = max(self._planned, int(samples.sum()))
             self.kept_iterations = first + kept
             self.reached_iterations = first + simulated.iterations_done
-        if not is_repeated and (kept or simulated.over):
-            rows = [_select_first(part, kept) for part in simulated.rows]
+            if kept or simulated.over:
+                rows = [_select_first(part, kept, first) for part in simulated.rows]
+        twice = int(samples[: simulated.iterations_done].sum()) - newly_seen
         ends = _ends(rows, len(self._ranks), simulated.begin)
-        rows = [
-            {**part, "iteration": _shift_iterations(part["iteration"], first)}
-            for part in rows
-        ]
-        if simulated.over and not is_repeated:
-            self._redone = (0.0, 0)
-        else:
-            rows.append(
-                self._span("lost", np.arange(len(self._ranks)), ends, simulated.end)
-            )
-            self._redone = (float((simulated.end - ends).mean()), twice)
         self._rows += [{**part, "rank": self._ranks[part["rank"]]} for part in rows]
+        self._redone = (0.0, 0)
+        if is_repeated or not simulated.over:
+            self._rows.append(self._span("lost", self._ranks, ends, simulated.end))
+            self._redone = (float((simulated.end - ends).mean()), twice)
         self._seen += newly_seen
         self._twice += twice
 
@@ -174,8 +165,7 @@ class EpochParts:
         first = replace(first, redone_s=seconds, redone_samples=samples)
         self._losses += [first, *later]
         begin = np.full(len(self._ranks), first.at_s)
-        span = self._span("restart", np.arange(len(self._ranks)), begin, resumed)
-        self._rows.append({**span, "rank": self._ranks[span["rank"]]})
+        self._rows.append(self._span("restart", self._ranks, begin, resumed))
         if is_gone.any():
             self._departed.append((self._ranks[is_gone], resumed))
             self._ranks = self._ranks[~is_gone]
@@ -189,7 +179,7 @@ class EpochParts:
         """
         first = self._parts[0]
         last = self._parts[-1]
-        end = max(last.end, self._resumed)
+        end = max(last.end, *(part["end_s"].max(initial=0.0) for part in self._rows))
         for ranks, since in self._departed:
             begin = np.full(len(ranks), since)
             self._rows.append(self._span("lost", ranks, begin, end))
@@ -201,16 +191,8 @@ class EpochParts:
             end=end,
             killed=last.killed,
         )
-        row = WindowRow(self.kept_iterations, whole_because="")
-        timeline = epoch.timeline(self._run, row)
+        timeline = epoch.timeline(self._run, WindowRow(self.kept_iterations))
         return replace(timeline, facts={**timeline.facts, **self._facts()})
-
-    @property
-    def _resumed(self) -> float:
-        """The end of the last row (s); 0 without rows."""
-        return max(
-            (float(part["end_s"].max(initial=0.0)) for part in self._rows), default=0.0
-        )
 
     def _facts(self) -> dict[str, Any]:
         """Return the facts ``completeness`` and ``losses`` of the epoch.
@@ -252,7 +234,7 @@ class EpochParts:
         return {
             "epoch": np.full(count, self.epoch, np.int16),
             "iteration": np.zeros(count, np.int32),
-            "rank": ranks[lasts].astype(np.int32),
+            "rank": ranks[lasts],
             "phase": np.full(count, PHASES.index(phase), np.int8),
             "start_s": begin[lasts],
             "end_s": np.full(count, end),
@@ -260,17 +242,14 @@ class EpochParts:
         }
 
 
-def _select_first(part: Rows, iterations: int) -> Rows:
-    """Return the rows of the first ``iterations`` iterations, and those in no
-    iteration.
+def _select_first(part: Rows, iterations: int, first: int) -> Rows:
+    """Return the rows of the first ``iterations`` iterations, whose numbers (from 1)
+    are moved by ``first``, and those in no iteration, which have number 0.
     """
     is_kept = part["iteration"] <= iterations
-    return {name: values[is_kept] for name, values in part.items()}
-
-
-def _shift_iterations(iteration: NDArray[Any], first: int) -> NDArray[Any]:
-    """Return numbers of iterations (from 1) moved by ``first``; 0, for none, stays."""
-    return np.where(iteration > 0, iteration + first, 0).astype(np.int32)
+    rows = {name: values[is_kept] for name, values in part.items()}
+    rows["iteration"][rows["iteration"] > 0] += first
+    return rows
 
 
 def _ends(rows: Sequence[Rows], world_size: int, begin: float) -> Floats:
@@ -298,10 +277,10 @@ def _links(parts: Sequence[SimulatedEpoch], seconds: float) -> pd.DataFrame:
     rows = pd.concat(tables, ignore_index=True).assign(
         epoch=parts[0].links["epoch"].iloc[0]
     )
-    sums = {"nbytes": "sum", "used": "sum", "peak_utilisation": "max", "busy_s": "sum"}
     aggregations = {
         **dict.fromkeys(("epoch", "tier", "capacity", "unit"), "first"),
-        **sums,
+        **dict.fromkeys(("nbytes", "used", "busy_s"), "sum"),
+        "peak_utilisation": "max",
     }
     table = rows.groupby("link", sort=False).agg(aggregations).reset_index()
     table["mean_utilisation"] = table.pop("used") / max(seconds, np.finfo(float).tiny)

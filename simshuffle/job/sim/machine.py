@@ -23,14 +23,11 @@ from simshuffle.job.plan.resources import Resources
 from simshuffle.job.plan.thinning import Thinning
 from simshuffle.job.scenario.scenario import Scenario
 from simshuffle.job.scenario.workload import Workload
-from simshuffle.job.sim.background import send
 from simshuffle.job.sim.checkpoints import Killed
-from simshuffle.job.sim.clock import NetworkClock
 from simshuffle.job.sim.epoch import Epoch
-from simshuffle.job.sim.links import EpochLinkStatistics, Peaks
 from simshuffle.job.sim.recorder import Recorder
 from simshuffle.job.sim.served import Served, ServerWatch
-from simshuffle.job.sim.simulation import Loaders, Simulation
+from simshuffle.job.sim.simulation import Loaders, MachinePart, Simulation, own_machine
 from simshuffle.report.timeline import SOURCE_COLUMNS, Timeline, WindowRow, phase_table
 from simshuffle.spec.arrays import Flags, Floats
 
@@ -76,10 +73,11 @@ def stage(
     if traffic is None:
         return NOTHING
     count, width = traffic.batch.routes.shape
-    # the kernel that the run needs as well, and not `Fluid.finish_times`, which is another
-    model = Fluid(tolerance=tolerance)
     no_cables = np.zeros(len(traffic.links), bool)
-    network = shared_network(model, traffic.links, no_cables, width=width, tags=count)
+    # the kernel that the run needs as well, and not `Fluid.finish_times`, which is another
+    network = shared_network(
+        Fluid(tolerance=tolerance), traffic.links, no_cables, width=width, tags=count
+    )
     network.post(0.0, traffic.batch)
     network.advance(np.inf)
     seconds = float(network.finish[:count].max())
@@ -96,20 +94,19 @@ another.
 class Running:
     """An epoch that has begun."""
 
-    plan: EpochPlan
-    thinning: Thinning
     epoch: Epoch
+    thinning: Thinning
     staged: Staged  # before it; `NOTHING` if that was before an earlier one
     watch: ServerWatch | None  # None unless iterations are left out
     begin: float  # s of simulated time
 
 
 class SimulatedMachine:
-    """A cluster with its network and its clock; arguments and errors as of
-    `Simulation`. Epochs are simulated on it one after the other, from ``begin`` (s) on.
+    """A cluster with its network and its clock. Epochs are simulated on it one after
+    the other, from ``begin`` (s) on.
 
-    Where several jobs share the cluster, ``links`` counts what they carried, and
-    whoever shares it (``on``) posts the background traffic.
+    It is the ``part`` that a job has of a shared machine, or else a machine of its own:
+    other arguments are as of `own_machine`, and errors as of that and `Simulation`.
     """
 
     def __init__(
@@ -119,30 +116,23 @@ class SimulatedMachine:
         *,
         struck: list[dict[str, Any]] | None = None,
         begin: float = 0.0,
-        on: tuple[Resources, NetworkClock] | None = None,
-        links: EpochLinkStatistics | None = None,
-        slower: list[float] | None = None,
+        part: MachinePart | None = None,
     ) -> None:
         self.scenario = scenario
         self._simulation = Simulation(
-            scenario, recorder, struck=struck, begin=begin, on=on, slower=slower
+            scenario,
+            part or own_machine(scenario, recorder, struck=struck, begin=begin),
         )
-        clock = self._simulation.clock
-        self._env = clock.env
+        self._env = self._simulation.clock.env
+        self._resources = self._simulation.resources
+        self._links = self._simulation.links
         self._begin = begin
-        peaks = None if scenario.background is None else Peaks(clock)
-        resources = self._simulation.resources
-        self._links = links or EpochLinkStatistics(
-            resources, clock.network, peaks, since=begin
-        )
         self._stage: Staged | None = None
-        if on is None:
-            send(scenario, resources, clock)
 
     @property
     def hosts(self) -> list[str]:
         """The names of the hosts of the run, each once, in the order of its ranks."""
-        return self._simulation.resources.hosts
+        return self._resources.hosts
 
     def read_again(self, shard_nbytes: Floats, ranks: Flags) -> Staged:
         """Return what it takes to stage again what the hosts of some ``ranks`` keep,
@@ -152,8 +142,8 @@ class SimulatedMachine:
         """
         if not ranks.any():
             return NOTHING
-        resources = self._simulation.resources
-        return stage(self.scenario.workload, resources, shard_nbytes, only=ranks)
+        workload = self.scenario.workload
+        return stage(workload, self._resources, shard_nbytes, only=ranks)
 
     def loaders(self, plan: EpochPlan) -> Loaders:
         """Return new loaders of the training of an epoch, which have loaded nothing."""
@@ -164,7 +154,6 @@ class SimulatedMachine:
         plan: EpochPlan,
         loaders: Loaders,
         thinning: Thinning,
-        nbytes: Floats,
         progress: Callable[[int], None],
         *,
         until: float = math.inf,
@@ -177,9 +166,10 @@ class SimulatedMachine:
         The machine is of no use after an epoch that was broken off or whose job was
         killed.
         """
-        if self._simulation.checkpoints is not None:
-            self._simulation.checkpoints.first = first
-        running = self.begin(plan, loaders, thinning, nbytes, progress)
+        checkpoints = self._simulation.checkpoints
+        if checkpoints is not None:
+            checkpoints.first = first
+        running = self.begin(plan, loaders, thinning, progress)
         env = self._env
         process = env.process(running.epoch.run())
         with without_cycle_collection():
@@ -196,7 +186,6 @@ class SimulatedMachine:
         plan: EpochPlan,
         loaders: Loaders,
         thinning: Thinning,
-        nbytes: Floats,
         progress: Callable[[int], None],
     ) -> Running:
         """Begin an epoch now; arguments as of `Epoch`.
@@ -206,7 +195,7 @@ class SimulatedMachine:
         """
         recorder = self._simulation.recorder
         staged = self._stage_once(
-            plan, thinning, nbytes
+            plan, thinning
         )  # its copy of all sizes is gone after it
         watch = self._watch(plan, loaders, thinning)
         report_iteration = progress if watch is None else watch.wrap_progress(progress)
@@ -214,14 +203,13 @@ class SimulatedMachine:
             self._simulation,
             plan,
             loaders,
-            nbytes,
             progress=report_iteration,
             thinning=thinning,
         )
         self._links.open_epoch(begin := self._env.now)
         if recorder is not None:
             recorder.begin(begin)
-        return Running(plan, thinning, epoch, staged, watch, begin)
+        return Running(epoch, thinning, staged, watch, begin)
 
     def end(self, running: Running) -> SimulatedEpoch:
         """Return the epoch that has just run, as far as it did.
@@ -232,9 +220,9 @@ class SimulatedMachine:
         now = self._env.now
         if recorder is not None:
             recorder.end(now)
-        plan = running.plan
         epoch = running.epoch
-        if epoch.iterations_done < epoch.planned:
+        plan = epoch.plan
+        if epoch.iterations_done < plan.iterations:
             plan = stop_after(
                 plan, epoch.iterations_done, epoch.loaders.requested_batches
             )
@@ -262,19 +250,14 @@ class SimulatedMachine:
         """
         if not thinning.left_out or plan.inference is not None:
             return None
-        clock = self._simulation.clock
-        resources = self._simulation.resources
         return ServerWatch(
-            clock,
-            resources.links,
-            resources.servers,
+            self._simulation.clock,
+            self._resources,
             loaders.chains,
             thinning.read_factor(int(plan.training.samples.sum())),
         )
 
-    def _stage_once(
-        self, plan: EpochPlan, thinning: Thinning, nbytes: Floats
-    ) -> Staged:
+    def _stage_once(self, plan: EpochPlan, thinning: Thinning) -> Staged:
         """Stage before the first epoch, once; return what that took.
 
         `NOTHING` for later epochs, and on a machine that begins after 0 s. Of a thinned
@@ -283,16 +266,15 @@ class SimulatedMachine:
         if plan.epoch > 1 or self._begin > 0:
             return NOTHING
         if self._stage is None:  # a longer window of the epoch stages the same
-            shards = plan.shards.sums(nbytes)
+            shards = plan.shards.sums(plan.nbytes)
             # sums of so many times as many samples differ by the square root of that
             factor = thinning.factor
             expected_shards = shards * factor + (shards - shards.mean()) * (
                 factor**0.5 - factor
             )
             tolerance = STAGED * self.scenario.time_tolerance
-            resources = self._simulation.resources
             self._stage = stage(
-                self.scenario.workload, resources, expected_shards, tolerance
+                self.scenario.workload, self._resources, expected_shards, tolerance
             )
         return self._stage
 
@@ -349,14 +331,13 @@ def with_loaders(
     Where loaders go on into the next epoch, plan one epoch ahead; ``plans`` must then
     have at least one.
     """
+    # a map holds none of them
+    planned = map(lambda plan: (plan, machine.loaders(plan)), plans)  # noqa: C417
     if not machine.scenario.workload.loader.across_epochs:
-        # which holds none of them
-        yield from map(lambda plan: (plan, machine.loaders(plan)), plans)  # noqa: C417
+        yield from planned
         return
-    plan = next(plans)
-    loaders = machine.loaders(plan)
-    for next_plan in plans:
-        next_loaders = machine.loaders(next_plan)
+    plan, loaders = next(planned)
+    for next_plan, next_loaders in planned:
         loaders.followed_by(next_loaders)
         yield plan, loaders
         plan = next_plan
@@ -405,51 +386,52 @@ def _sources(
     without ``run`` and the columns of the window. ``exchange_fraction`` is nan for
     strategies without one; ``nbytes_cached`` is not scaled.
     """
+    workload = scenario.workload
     costs = None if epoch.exchange is None else epoch.exchange.costs
     training = epoch.loaders.chains.sums
-    if epoch.iterations_done < epoch.planned:
-        training = read_sums(plan.training, scenario.workload)
+    if epoch.iterations_done < plan.iterations:
+        training = read_sums(plan.training, workload)
         costs = None if costs is None else costs.truncate(epoch.iterations_done)
     trained = int(plan.training.samples[: epoch.iterations_done].sum())
     sent = thinning.sent_factor(plan.epoch)
-    factor = thinning.factor
-    read = {"pfs": 0.0, "ssd": 0.0, "memory": 0.0, "object_store": 0.0}
-    requests = {"pfs": 0.0, "ssd": 0.0, "object_store": 0.0}
-    opens = 0.0
-    passes = [(training, thinning.read_factor(trained) if trained else 1.0)]
+    read_factor = thinning.read_factor(trained) if trained else 1.0
+    passes = [(training, read_factor)]
     if epoch.measuring is not None:
-        passes.append((epoch.measuring.loaders.chains.sums, factor))
-    for sums, read_factor in passes:
-        for source in read:
-            read[source] += read_factor * sums.nbytes[source]
-        for source in requests:
-            requests[source] += read_factor * sums.requests[source]
-        opens += read_factor * sums.file_opens
+        passes.append((epoch.measuring.loaders.chains.sums, thinning.factor))
+    read = {
+        source: sum(factor * sums.nbytes[source] for sums, factor in passes)
+        for source in training.nbytes
+    }
+    requests = {
+        source: sum(factor * sums.requests[source] for sums, factor in passes)
+        for source in training.requests
+    }
+    sent_nbytes = written_nbytes = 0.0
     if costs is not None:
         read["ssd"] += sent * costs.read_ssd
         read["memory"] += sent * costs.read_memory
         requests["ssd"] += sent * costs.read_requests
-    written = costs is not None and scenario.workload.source != "memory"
-    fraction = scenario.workload.exchange.fraction
+        sent_nbytes = sent * float(costs.sent.sum())
+        if workload.source != "memory":
+            written_nbytes = sent * float(costs.received.sum())
+    fraction = workload.exchange.fraction
     fetches = plan.training.fetches
     return {
-        "strategy": scenario.workload.exchange.kind,
+        "strategy": workload.exchange.kind,
         "world_size": scenario.world_size,
         "exchange_fraction": np.nan if fraction is None else fraction,
         "epoch": plan.epoch,
         "iterations": epoch.iterations_done + thinning.left_out,
-        "samples": round(trained * passes[0][1]),
+        "samples": round(trained * read_factor),
         "samples_moved": round(plan.exchange.samples_moved * sent),
-        "nbytes_peer": sent * float(costs.sent.sum()) if costs else 0.0,
+        "nbytes_peer": sent_nbytes,
         **{f"nbytes_{source}": nbytes for source, nbytes in read.items()},
         "nbytes_cached": 0.0 if fetches is None else float(fetches.held_nbytes),
         "read_requests": round(requests["pfs"]),
         "read_requests_ssd": round(requests["ssd"]),
         "read_requests_object_store": round(requests["object_store"]),
-        "file_opens": opens,
-        "nbytes_ssd_written": sent * float(costs.received.sum())
-        if costs and written
-        else 0.0,
+        "file_opens": sum(factor * sums.file_opens for sums, factor in passes),
+        "nbytes_ssd_written": written_nbytes,
         "staging_s": staged.seconds,
         "nbytes_staged": staged.nbytes,
         "read_requests_staged": round(staged.read_requests),
@@ -474,6 +456,6 @@ def _charge(
     request_count = requests["object_store"]
     nbytes = read["object_store"]
     if scenario.workload.staging.source == "object_store":
-        request_count = request_count + staged.read_requests
-        nbytes = nbytes + staged.nbytes
+        request_count += staged.read_requests
+        nbytes += staged.nbytes
     return store.charge(request_count, nbytes)

@@ -9,11 +9,11 @@ import numpy as np
 from simshuffle.fabric.network.batch import delays
 from simshuffle.job.plan.epochs import EpochPlan
 from simshuffle.job.plan.thinning import Thinning
-from simshuffle.job.sim.gradients import GradientPasses
+from simshuffle.job.sim.clock import NetworkClock
 from simshuffle.job.sim.iteration import Iteration
 from simshuffle.job.sim.served import OmittedBatches
 from simshuffle.job.sim.simulation import Loaders, Simulation
-from simshuffle.spec.arrays import Ints32
+from simshuffle.spec.arrays import Floats, Ints32
 
 
 @dataclass(frozen=True)
@@ -21,14 +21,13 @@ class Measuring:
     """The inference pass, in which ranks do not wait for one another."""
 
     loaders: Loaders  # of the pass
-    # the s that the GPU of a rank computes on each batch, as forward passes
-    passes: GradientPasses
+    seconds: Floats  # (batches, M) s that the GPU of a rank computes on each batch
+    slower: Floats  # see `Simulation`
     omitted_batches: OmittedBatches  # the batches that are left out
     _batches: list[Iteration] = field(default_factory=list)
 
-    def run(self, simulation: Simulation, measured: Ints32) -> None:
+    def run(self, clock: NetworkClock, measured: Ints32) -> None:
         """Begin the pass of all ranks, which counts ``measured``, (M,) groups, down."""
-        clock = simulation.clock
         begun = clock.network.open_groups(1, len(measured))
         self.loaders.begin(begun)
         self._lay_out(Iteration(clock, 0, begun, self.loaders.taken[0]), measured)
@@ -38,9 +37,10 @@ class Measuring:
         """Lay out a batch, and the next one as soon as the first rank takes this one."""
         self._batches.append(batch)
         clock = batch.clock
-        passes = self.passes
         self.loaders.take(
-            batch.number, batch.computed, lambda: passes.seconds(batch, passes.forward)
+            batch.number,
+            batch.computed,
+            lambda: batch.seconds(self.slower, self.seconds),
         )
         number = batch.number + 1
         if number < self.loaders.chains.iterations:
@@ -89,19 +89,15 @@ def plan_inference_pass(
     """Return the inference pass of an epoch; None if importance is not measured."""
     reads = plan.inference
     workload = simulation.scenario.workload
-    resources = simulation.resources
     if reads is None:
         return None
     jitter = simulation.compute_jitter("inference_compute_jitter", plan.epoch, reads)
-    hosts_decode_alike = workload.jitter.host_decode == 0
-    groups = (
-        np.zeros(resources.world_size, np.int64)
-        if hosts_decode_alike
-        else resources.host_of
-    )
+    # one group of all ranks where hosts decode alike
+    groups = simulation.resources.host_of * (workload.jitter.host_decode > 0)
     seconds = simulation.scenario.step_times.inference_of(reads.samples) * jitter
     return Measuring(
         simulation.loaders(reads, "inference_read", plan.epoch),
-        GradientPasses(seconds, seconds, 0.0, simulation.slower),
+        seconds,
+        simulation.slower,
         OmittedBatches(thinning.left_out, len(jitter), groups, workload.loader.at_once),
     )

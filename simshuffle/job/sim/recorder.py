@@ -25,60 +25,43 @@ if TYPE_CHECKING:
 
 
 MEASURING = {"measured": "importance"}
-ITERATION = {
-    "read": "io",
-    "loaded": "decode",
-    "forwarded": "forward",
-    "computed": "backward",
-    "slowed": "slowdown",
-    "stored": "exchange",
-    "stored_by_all": "wait_exchange",
-    "computed_by_all": "wait_allreduce",
-    "reduced": "allreduce",
-    "updated": "update",
-    "sent": "exchange",
-    "free": "wait_exchange",
-}
+LOADING = {"read": "io", "loaded": "decode"}
+PASSES = {"forwarded": "forward", "computed": "backward"}
+STORING = {"stored": "exchange", "stored_by_all": "wait_exchange"}
+SUMMING = {"reduced": "allreduce", "updated": "update"}
+SENDING = {"sent": "exchange", "free": "wait_exchange", "saved": "checkpoint"}
+"""Parts that follow one another in every kind of iteration, and the phase of each."""
+
+AFTER_PASSES = {**STORING, "computed_by_all": "wait_allreduce", **SUMMING, **SENDING}
+ITERATION = {**LOADING, **PASSES, "slowed": "slowdown", **AFTER_PASSES}
 """The parts of an iteration and the phase of each, in the order of the authors'
 training loop: synchronise with the last exchange after backward, begin the next after
 update.
 """
-
-
-def _iteration_parts(*parts: str) -> dict[str, str]:
-    """Return the phases of ``parts``, as `ITERATION` has them."""
-    return {part: ITERATION[part] for part in parts}
-
-
 GROUP_STEP = {
-    **_iteration_parts("read", "loaded"),
+    **LOADING,
     "gathered": "wait_group",
-    **_iteration_parts("forwarded", "computed"),
+    **PASSES,
     "idle": "bubble",
     "slowed": "group_communication",
-    **_iteration_parts(*list(ITERATION)[list(ITERATION).index("stored") :]),
+    **AFTER_PASSES,
 }
 """The parts of an iteration and the phase of each, where ranks of a model-parallel
 group go through the passes together.
 """
 JOINT_STEP = {
-    **_iteration_parts("read", "loaded"),
+    **LOADING,
     "gathered": "wait_allreduce",
-    **_iteration_parts("forwarded", "computed", "reduced", "updated"),
-    **_iteration_parts("stored", "stored_by_all", "sent", "free"),
+    **PASSES,
+    **SUMMING,
+    **STORING,
+    **SENDING,
 }
 """The parts of an iteration and the phase of each, where all ranks go through the whole
 step together.
 """
-FINAL = {
-    "stored": "exchange",
-    "stored_by_all": "wait_exchange",
-    "removed": "exchange",
-    "finished": "wait_allreduce",
-}
+FINAL = {**STORING, "removed": "exchange", "finished": "wait_allreduce"}
 """The parts of what follows the last iteration."""
-SAVING = {"saved": "checkpoint"}
-"""The last part of an iteration, where checkpoints are written."""
 
 
 Times = Floats | float
@@ -146,7 +129,7 @@ class PhaseLog:
     def rows(
         self,
         epoch: int,
-        nbytes: Mapping[str, Any] | None = None,
+        nbytes: Mapping[str, Any],
         *,
         final: bool = False,
     ) -> dict[str, Any]:
@@ -169,12 +152,10 @@ class PhaseLog:
         part_of_row = np.broadcast_to(
             np.arange(len(self._parts), dtype=np.int8), lasts.shape
         )[lasts]
-        for part_index, part in enumerate(self._parts):
-            if nbytes and part in nbytes:
-                moved = np.broadcast_to(nbytes[part], lasts.shape[:2])
-                rows["nbytes"][part_of_row == part_index] = moved[
-                    lasts[..., part_index]
-                ]
+        for part, values in nbytes.items():
+            index = list(self._parts).index(part)
+            moved = np.broadcast_to(values, lasts.shape[:2])
+            rows["nbytes"][part_of_row == index] = moved[lasts[..., index]]
         return rows
 
 
@@ -250,7 +231,8 @@ class LinkSamples:
     def begin(self, now: float) -> None:
         """Sample from ``now`` (s) on; what was sampled before is forgotten."""
         self._network.settle(now)
-        self._begin, self._base = now, self._network.links["work"].copy()
+        self._begin = now
+        self._base = self._network.links["work"].copy()
         self._sampled_at: list[float] = []
         self._work: list[NDArray[np.float32]] = []
         self.take(now)
@@ -265,7 +247,8 @@ class LinkSamples:
         self._sampled_at.append(now - self._begin)
         self._work.append((self._network.links["work"] - self._base).astype(np.float32))
         if len(self._sampled_at) > 2 * self._samples:
-            self._sampled_at, self._work = self._sampled_at[::2], self._work[::2]
+            del self._sampled_at[1::2]
+            del self._work[1::2]
             self._step *= 2.0
         self.next_at = self._begin + len(self._sampled_at) * self._step
 
@@ -335,9 +318,8 @@ class Recorder:
         self._resources: Resources
         self._network: FluidNetwork
         self._samples: LinkSamples
-        self._begin = 0.0
-        self._messages: list[tuple[int, list[RankMessages], int]] = []
-        self._tags = 0
+        # with the iteration (from 1) after which each was sent, and its index there
+        self._messages: list[tuple[int, int, RankMessages]] = []
         self.record: EpochRecord
 
     def clock(
@@ -367,37 +349,44 @@ class Recorder:
         rank, has 2 M tags: M of the works, then M of the wires, by rank.
         """
         first = self._tags
-        self._messages.append((iteration, messages, first))
+        self._messages += [
+            (iteration + 1, index, message) for index, message in enumerate(messages)
+        ]
         self._tags += 2 * len(messages) * self._resources.world_size
         self._network.reserve_tags(self._tags)
         return first
 
     def end(self, now: float) -> None:
         """End the epoch at ``now`` (s), and keep what was recorded in ``record``."""
-        sampled_at, work = self._samples.end(now)
-        self.record = EpochRecord(self._times(), sampled_at, work, self._resources)
+        samples = self._samples.end(now)
+        self.record = EpochRecord(self._times(), *samples, self._resources)
 
     def _times(self) -> MessageTimes:
         """Return the messages noted in the epoch, without those that a rank sends to
         itself.
         """
-        ranks = np.arange(self._resources.world_size)
-        finish = self._network.finish[: self._tags] - self._begin
-        no_integers = np.zeros(0, np.int64)
-        no_floats = np.zeros(0)
-        parts: list[tuple[NDArray[np.generic], ...]] = [
-            (no_integers,) * 4 + (no_floats,) * 4
-        ]
-        # tags from ``first`` on are (messages, 2, M): ends of works, then of wires
-        for iteration, messages, first in self._messages:
-            for number, message in enumerate(messages):
-                senders = np.flatnonzero(message.target != ranks)
-                begin = first + 2 * number * len(ranks)
-                iterations, numbers = np.full(
-                    (2, len(senders)), [[iteration + 1], [number]]
-                )
-                target = message.target[senders].astype(np.int64)
-                moved = message.nbytes[senders], message.work[senders]
-                ends = finish[begin + senders], finish[begin + len(ranks) + senders]
-                parts.append((iterations, numbers, senders, target, *moved, *ends))
-        return MessageTimes(*map(np.concatenate, zip(*parts, strict=True)))
+        world_size = self._resources.world_size
+        # a row is a message of all ranks, a column its sender
+        target, nbytes, work = (
+            np.array(
+                [getattr(message, name) for *_, message in self._messages]
+            ).reshape(-1, world_size)
+            for name in ("target", "nbytes", "work")
+        )
+        # (messages, 2, M): ends of works, then of wires
+        finish = (self._network.finish[: self._tags] - self._begin).reshape(
+            -1, 2, world_size
+        )
+        row, sender = np.nonzero(target != np.arange(world_size))
+        noted = np.array([numbers for *numbers, _ in self._messages], np.int64)
+        iteration, index = noted.reshape(-1, 2)[row].T
+        return MessageTimes(
+            iteration,
+            index,
+            sender,
+            receiver=target[row, sender].astype(np.int64),
+            nbytes=nbytes[row, sender],
+            work=work[row, sender],
+            sent=finish[row, 0, sender],
+            received=finish[row, 1, sender],
+        )

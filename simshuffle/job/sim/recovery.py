@@ -59,19 +59,6 @@ from simshuffle.workload.exchange.dealing import deal_samples
 from simshuffle.workload.orders.order import Readers
 from simshuffle.workload.resuming.law import Refusal, ResumptionLaw
 
-RESTARTED = (
-    "scenario",
-    "_owner",
-    "_nbytes",
-    "_exchange",
-    "_plans",
-    "_undone",
-    "_state",
-)
-"""Attributes of a `RecoveringJob` that a restart sets, and that a loss during the
-restart sets back.
-"""
-
 
 @dataclass(frozen=True)
 class Stretch:
@@ -91,7 +78,7 @@ def simulate_with_losses(
     scenario: Scenario,
     run: str,
     progress: Progress | None,
-    struck: list[dict[str, Any]] | None = None,
+    struck: list[dict[str, Any]] | None,
 ) -> Iterator[Timeline]:
     """Simulate the epochs of a scenario that loses hosts, as `simulate_epochs` does.
 
@@ -133,13 +120,12 @@ class RecoveringJob:
         self,
         scenario: Scenario,
         progress: Progress | None,
-        struck: list[dict[str, Any]] | None = None,
+        struck: list[dict[str, Any]] | None,
     ) -> None:
         self.scenario = scenario
         self.stopped = False
         self._struck = struck
         self._progress = progress
-        self._epochs = scenario.epochs
         self._recovery = scenario.recovery or Recovery()
         self._nbytes = sample_nbytes(scenario)
         self._plans = plan_epochs(scenario, self._nbytes)
@@ -187,20 +173,16 @@ class RecoveringJob:
         """Simulate a stretch until the next loss of one of the job's hosts, or to its
         end.
         """
-        machine = self._machine
         plan = stretch.plan
-        iterations_before = (plan.epoch - 1) * (
-            stretch.first + plan.iterations
-        ) + stretch.first
-        total = self._epochs * (stretch.first + plan.iterations)
-        report = reporter(self._progress, iterations_before, total)
-        no_thinning = Thinning(self.scenario)
-        return machine.epoch(
+        iterations = stretch.first + plan.iterations
+        iterations_before = (plan.epoch - 1) * iterations + stretch.first
+        return self._machine.epoch(
             plan,
-            machine.loaders(plan),
-            no_thinning,
-            self._nbytes,
-            report,
+            self._machine.loaders(plan),
+            Thinning(self.scenario),
+            reporter(
+                self._progress, iterations_before, self.scenario.epochs * iterations
+            ),
             until=self._pool.next_loss_s,
             first=stretch.first,
         )
@@ -218,14 +200,14 @@ class RecoveringJob:
         policy = self._recovery.policy
         # (M,) places of the hosts of the ranks that trained
         places = self.scenario.cluster.host_of(self.scenario.world_size)
-        before_restart = {name: getattr(self, name) for name in RESTARTED}
+        # a loss during the restart sets back all that the restart sets
+        before_restart = dict(vars(self))
         records: list[Loss] = []
         resumed = 0.0
         host_loss = pool.next_loss(math.inf)
         while host_loss is not None:
             num_losses = len(pool.losses)
-            for name, value in before_restart.items():
-                setattr(self, name, value)
+            vars(self).update(before_restart)
             record = self._attempt_restart(parts, host_loss, places)
             if self.stopped:
                 records.append(record)
@@ -247,7 +229,7 @@ class RecoveringJob:
         parts.lose(records, are_gone, resumed)
         pool.settle()
         self._machine = SimulatedMachine(
-            self.scenario, None, struck=self._struck, begin=resumed
+            self.scenario, struck=self._struck, begin=resumed
         )
 
     def _attempt_restart(
@@ -333,10 +315,10 @@ class RecoveringJob:
         or None.
         """
         readers = self._state_readers()
-        (epoch, step) = self._saved_at
+        epoch, step = self._saved_at
         self.scenario = self._place_on_hosts({"world_size": ranks})
-        self._owner = np.minimum(self._first[0], ranks - 1).astype(self._owner.dtype)
         owner, num_owners = self._first
+        self._owner = np.minimum(owner, ranks - 1).astype(self._owner.dtype)
         loader = ResumedLoader(
             law,
             self.scenario,
@@ -402,18 +384,14 @@ class RecoveringJob:
             self._owner, parts.reached_iterations, loses_shard
         )
         missing = loses_shard[owner]
-        are_taken_over = self._recovery.reread or not reads_shards
         read = self._nbytes * missing
+        are_taken_over = self._recovery.reread or not reads_shards
         if not are_taken_over:
-            self._nbytes, owner, read = (
-                self._nbytes[~missing],
-                owner[~missing],
-                0.0 * read,
-            )
+            self._nbytes = self._nbytes[~missing]
+            owner = owner[~missing]
         num_ranks = int((~is_gone).sum())
-        new_rank = np.where(
-            is_gone[owner], -1, (np.cumsum(~is_gone) - 1)[owner]
-        ).astype(np.int32)
+        rank_after = np.where(is_gone, -1, np.cumsum(~is_gone) - 1).astype(np.int32)
+        new_rank = rank_after[owner]
         # each keeps what it has, as far as all are even: as the scheduler for real ranks deals
         rng = self.scenario.rng("recovery", parts.epoch, num_ranks)
         self._owner = deal_samples(

@@ -17,14 +17,14 @@ was seen.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from simshuffle.job.lowering.reads import ReadChains
-from simshuffle.job.plan.devices import LinkTable
 from simshuffle.job.plan.effort import BEGIN, FEWEST_BATCHES, TRANSIENT, served_window
+from simshuffle.job.plan.resources import Resources
 from simshuffle.job.scenario.workload import Loader
 from simshuffle.job.sim.clock import NetworkClock
 from simshuffle.job.sim.steady import MeanError, SteadyWindow
@@ -73,11 +73,12 @@ class Served:
             return None
         # all ranks have their first batches, and none has asked for its last one yet
         idle = self.idle[max(loader.prefetch, BEGIN) : simulated - loader.prefetch]
-        longer = served_window(loader, iterations, 2 * simulated)
         if len(idle) < FEWEST_BATCHES:
-            longer = served_window(loader, iterations)
             return SteadyWindow(
-                iterations, simulated, mean_half_width=math.inf, longer=longer
+                iterations,
+                simulated,
+                mean_half_width=math.inf,
+                longer=served_window(loader, iterations),
             )
         left_out = iterations - simulated
         middle = MeanError.from_batch_means(idle)
@@ -89,17 +90,16 @@ class Served:
             middle.reach(left_out, iterations), trend.reach(left_out, iterations)
         )
         edges = EDGES * max(self.seconds - requested - float(idle.sum()), 0.0)
+        longer = served_window(loader, iterations, 2 * simulated)
         if edges > tolerance * (self.seconds + seconds_left_out):
             longer = iterations  # they are as long in any window
-        first, end, distance = _find_iterations(
-            lengths[BEGIN:-1], seconds_left_out / left_out
-        )
+        first, last, distance = _find_iterations(lengths, seconds_left_out / left_out)
         half_width = math.hypot(spread, edges) + left_out * distance
         return SteadyWindow(
             iterations,
             simulated,
-            first=BEGIN + first + 1,
-            last=BEGIN + end,
+            first=first,
+            last=last,
             half_width=half_width,
             settled=middle.settled,
             mean_half_width=half_width / (self.seconds + seconds_left_out),
@@ -129,58 +129,58 @@ class Served:
         mean = float(lengths[window.first - 1 : window.last].mean())
         if mean >= min_seconds:
             return window
-        first, end, distance = _find_iterations(lengths[BEGIN:-1], min_seconds)
+        first, last, distance = _find_iterations(lengths, min_seconds)
         return replace(
             window,
-            first=BEGIN + first + 1,
-            last=BEGIN + end,
+            first=first,
+            last=last,
             half_width=window.half_width + left_out * distance,
         )
 
 
 def _find_iterations(lengths: Floats, mean: float) -> tuple[int, int, float]:
-    """Return the iterations [low, high) whose mean is closest to ``mean`` (s), and how
-    far it is from that (s): ``low, high, distance``. Indices are of ``lengths``, (n,) s.
+    """Return the first and the last (from 1) of the iterations whose mean is closest to
+    ``mean`` (s), and how far it is from that (s). Iterations last ``lengths``, (n,) s.
 
-    They follow one another, and are at least half of all. They stand for the iterations
-    left out: so each of those has compute of its own, and together they last as long as
-    the server says.
+    The transient at the begin and the last iteration are none of them. They follow one
+    another, and are at least half of all. They stand for the iterations left out: so each
+    of those has compute of its own, and together they last as long as the server says.
     """
-    sums = np.concatenate([[0.0], np.cumsum(lengths)])
-    count = len(lengths)
+    sums = np.concatenate([[0.0], np.cumsum(lengths[BEGIN:-1])])
+    count = len(sums) - 1
     best = (math.inf, 0, count)
     for size in range((count + 1) // 2, count + 1):
         distances = np.abs((sums[size:] - sums[:-size]) / size - mean)
         low = int(distances.argmin())
         best = min(best, (float(distances[low]), low, low + size))
-    return best[1], best[2], best[0]
+    distance, low, high = best
+    return BEGIN + low + 1, BEGIN + high, distance
 
 
 class ServerWatch:
-    """Watches the server among ``links`` of which the batches of ``chains`` ask most
-    seconds of its capacity.
+    """Watches the server of ``resources`` of which the batches of ``chains`` ask most
+    seconds of its capacity; there is at least one server.
 
-    ``links`` are indices of ``table``, at least one. ``factor`` is how many times as
-    much is asked in all iterations. It notes the server's work now, and after each
-    iteration; to note it settles the network's statistics.
+    ``factor`` is how many times as much is asked in all iterations. It notes the server's
+    work now, and after each iteration; to note it settles the network's statistics.
     """
 
     def __init__(
         self,
         clock: NetworkClock,
-        table: LinkTable,
-        links: Sequence[int],
+        resources: Resources,
         chains: ReadChains,
         factor: float,
     ) -> None:
         self._clock = clock
         self._factor = factor
+        capacity = resources.links.capacity
         requested = {
-            link: chains.work_on(link) / table.capacity[link] for link in links
+            link: chains.work_on(link) / capacity[link] for link in resources.servers
         }
-        self._link = max(links, key=lambda link: float(requested[link].sum()))
+        self._link = max(requested, key=lambda link: float(requested[link].sum()))
         self._asked = requested[self._link]
-        self._capacity = float(table.capacity[self._link])
+        self._capacity = float(capacity[self._link])
         self._noted: list[tuple[float, float]] = []
         self._note()
 

@@ -76,7 +76,7 @@ class _Clock(NetworkClock):
         """Trigger the events of complete groups, and close the groups."""
         for group in groups:
             event, value = self._promised.pop(group)
-            event.succeed(value(self.close(group)[1]))
+            event.succeed(value(self.network.close_group(group)[1]))
 
 
 class SimpyNetwork:
@@ -236,9 +236,9 @@ class SimpyNetwork:
             else [_limit(limit) for limit in rate_limits]
         )
         if sizes.shape != (count,) or not count == len(keys) == len(limits):
-            lengths = f"{count} routes, nbytes of shape {sizes.shape}"
             raise ValueError(
-                f"{lengths}, {len(keys)} pairs, {len(limits)} rate limits do not fit"
+                f"{count} routes, nbytes of shape {sizes.shape}, {len(keys)} pairs,"
+                f" {len(limits)} rate limits do not fit"
             )
         if not np.all(np.isfinite(sizes) & (sizes >= 0)):
             raise ValueError("nbytes must be finite and at least 0")
@@ -271,9 +271,7 @@ class SimpyNetwork:
         """Return copies of what every link has carried, and how long and how much it
         was in use, from the start of the simulation until now.
         """
-        # brings the network to this moment
-        self._clock.post(TransferBatch(tasks(0), np.empty((0, 1), np.int32)))
-        self._network.settle()
+        self._clock.settle()
         links = self._network.links
         return LinkStatistics(
             links["work"].copy(), links["busy"].copy(), links["peak"].copy()
@@ -300,8 +298,10 @@ class SimpyNetwork:
             if len(set(links)) < len(links):
                 raise ValueError(f"a route must not use a link twice; got {links}")
             if len(links) > self.max_hops:
-                max_hops = f"a max_hops of at least that, now {self.max_hops}"
-                raise ValueError(f"a route of {len(links)} links needs {max_hops}")
+                raise ValueError(
+                    f"a route of {len(links)} links needs a max_hops of at least that,"
+                    f" now {self.max_hops}"
+                )
         return links
 
     def _now(self) -> float:

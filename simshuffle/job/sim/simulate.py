@@ -28,7 +28,6 @@ from simshuffle.report.timeline import (
     seconds_by_iteration,
     seconds_in,
 )
-from simshuffle.spec.arrays import Floats
 
 TOO_LONG = "the epoch is too short to leave any out"
 NOT_ALIKE = "they keep changing in the course of the epoch"
@@ -82,17 +81,13 @@ def simulate_windows(
         because = previous_because if epoch > 2 else ""
         spent = 0  # iterations of windows that did not do
         while True:
-            thinning, plan, nbytes = plans.plan(
-                epoch, all_iterations if because else size
-            )
+            thinning, plan = plans.plan(epoch, all_iterations if because else size)
             planned = plan.iterations
             report = reporter(
                 progress, (epoch - first_epoch) * planned, count * planned
             )
-            simulated = machine.epoch(
-                plan, machine.loaders(plan), thinning, nbytes, report
-            )
-            del plan, nbytes, report  # the next one needs their room
+            simulated = machine.epoch(plan, machine.loaders(plan), thinning, report)
+            del plan, report  # the next one needs their room
             windows = _candidate_windows(scenario, simulated, thinning, all_iterations)
             sufficient = [window for window in windows if window.suffices(tolerance)]
             window = (sufficient or windows)[0]
@@ -142,19 +137,16 @@ def _candidate_windows(
         simulated.measured_spread,
         workload.allreduce.overlap.cycle,
     )
-    candidates = [
-        fit_window(
-            simulated_seconds, all_iterations, workload.loader, scenario.time_tolerance
-        )
-    ]
-    if simulated.served is not None:
-        lengths = simulated_seconds.seconds.sum(axis=1)
-        arguments = (lengths, all_iterations, workload.loader, scenario.time_tolerance)
-        candidates = [
-            simulated.served.hold_at_least(candidates[0], lengths, all_iterations)
-        ]
-        candidates += filter(None, [simulated.served.window(*arguments)])
-    return candidates
+    loader = workload.loader
+    tolerance = scenario.time_tolerance
+    window = fit_window(simulated_seconds, all_iterations, loader, tolerance)
+    served = simulated.served
+    if served is None:
+        return [window]
+    lengths = simulated_seconds.seconds.sum(axis=1)
+    held = served.hold_at_least(window, lengths, all_iterations)
+    of_server = served.window(lengths, all_iterations, loader, tolerance)
+    return [held] if of_server is None else [held, of_server]
 
 
 def _reason(window: SteadyWindow, tolerance: float) -> str:
@@ -173,12 +165,10 @@ class ThinnedPlans:
 
     def __init__(self, scenario: Scenario) -> None:
         self._scenario = scenario
-        self._plans_by_size: dict[
-            int, tuple[Thinning, Floats, Iterator[EpochPlan]]
-        ] = {}
+        self._plans_by_size: dict[int, tuple[Thinning, Iterator[EpochPlan]]] = {}
 
-    def plan(self, epoch: int, iterations: int) -> tuple[Thinning, EpochPlan, Floats]:
-        """Return how an epoch is thinned, its plan, and (N,) bytes of every sample.
+    def plan(self, epoch: int, iterations: int) -> tuple[Thinning, EpochPlan]:
+        """Return how an epoch is thinned, and its plan.
 
         It has ``iterations`` iterations (2 or more), or all from the share
         `WORTH_LEAVING_OUT` of them on. Plans of each size can only be asked for in the
@@ -188,29 +178,25 @@ class ThinnedPlans:
         Raises:
             StopIteration: that epoch, or a later one, was asked for with this size.
         """
-        workload = self._scenario.workload
-        all_iterations = workload.iterations(self._scenario.world_size)
+        scenario = self._scenario
+        all_iterations = scenario.workload.iterations(scenario.world_size)
         size = (
             all_iterations
             if iterations >= WORTH_LEAVING_OUT * all_iterations
             else iterations
         )
         if size not in self._plans_by_size:
-            thinning = thin_scenario(self._scenario, size)
+            thinning = thin_scenario(scenario, size)
             nbytes = sample_nbytes(thinning.scenario)
-            self._plans_by_size[size] = (
-                thinning,
-                nbytes,
-                plan_epochs(thinning.scenario, nbytes),
-            )
-        thinning, nbytes, plans = self._plans_by_size[size]
-        if epoch == self._scenario.epochs:  # nobody asks for these again
+            self._plans_by_size[size] = thinning, plan_epochs(thinning.scenario, nbytes)
+        thinning, plans = self._plans_by_size[size]
+        if epoch == scenario.epochs:  # nobody asks for these again
             self._plans_by_size = {
                 planned: plans_of_size
                 for planned, plans_of_size in self._plans_by_size.items()
                 if planned > size
             }
-        return thinning, next(plan for plan in plans if plan.epoch == epoch), nbytes
+        return thinning, next(plan for plan in plans if plan.epoch == epoch)
 
 
 def simulate(
@@ -285,26 +271,22 @@ def simulate_epochs(
         yield from simulate_windows(scenario, name, progress, first_epoch, recorder)
         return
     machine = SimulatedMachine(scenario, recorder, struck=struck)
-    nbytes = sample_nbytes(scenario)
-    no_thinning = Thinning(scenario)
     epochs = range(first_epoch, scenario.epochs + 1)
     iterations = scenario.workload.iterations
     total = sum(iterations(scenario.world_size, epoch) for epoch in epochs)
     iterations_before = 0
     plans = filter(
-        lambda plan: plan.epoch >= first_epoch, plan_epochs(scenario, nbytes)
+        lambda plan: plan.epoch >= first_epoch,
+        plan_epochs(scenario, sample_nbytes(scenario)),
     )
     for plan, loaders in with_loaders(machine, plans):
         report = reporter(progress, iterations_before, total)
-        planned = plan.iterations
-        iterations_before += planned
-        simulated = machine.epoch(plan, loaders, no_thinning, nbytes, report)
+        simulated = machine.epoch(plan, loaders, Thinning(scenario), report)
+        iterations_before += plan.iterations
         del plan, loaders, report  # the tables need their room, and then the next epoch
         killed = simulated.killed
-        simulated_iterations = planned if killed is None else killed.iteration
-        yield simulated.timeline(
-            name, WindowRow(simulated_iterations, whole_because=because)
-        )
+        row = WindowRow(simulated.iterations_done, whole_because=because)
+        yield simulated.timeline(name, row)
         del simulated
         if killed is not None:
             return

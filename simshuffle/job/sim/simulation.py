@@ -4,35 +4,37 @@ that ranks go through together.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 import simpy
 
 from simshuffle.fabric.allreduce import NoOverlap
-from simshuffle.fabric.network.batch import NONE, TransferBatch, delays, join_items
+from simshuffle.fabric.network.batch import TransferBatch, delays, join_items
 from simshuffle.job.lowering.collectives import Allreduces
-from simshuffle.job.lowering.division import StepDivision, StepPart
+from simshuffle.job.lowering.division import StepDivision
 from simshuffle.job.lowering.reads import ReadChains, compute_factor, read_chains
 from simshuffle.job.plan.epochs import Reads
-from simshuffle.job.plan.faults import RunFaults
 from simshuffle.job.plan.jobs import hosts_beside, writes_to_pfs
 from simshuffle.job.plan.resources import Resources
 from simshuffle.job.scenario.faults import needs_every_cable
 from simshuffle.job.scenario.scenario import Scenario
 from simshuffle.job.scenario.workload import Loader
+from simshuffle.job.sim.background import send
 from simshuffle.job.sim.checkpoints import Checkpoints
 from simshuffle.job.sim.clock import NetworkClock, Steps
 from simshuffle.job.sim.faults import ActiveFaults, Row
 from simshuffle.job.sim.gradients import (
     GradientPasses,
     GradientSum,
-    Posting,
     SumAfterBackward,
     SumDuringBackward,
 )
 from simshuffle.job.sim.iteration import Iteration
+from simshuffle.job.sim.links import EpochLinkStatistics, Peaks
 from simshuffle.job.sim.recorder import GROUP_STEP, JOINT_STEP, Recorder
 from simshuffle.spec.arrays import Floats, Ints, Ints32, Ints64
 from simshuffle.spec.rng import lognormal_factor
@@ -44,48 +46,35 @@ class DividedStep(GradientSum):
     sends.
 
     Args:
-        posting: posts the transfers of the step.
+        clock: of the network on which its transfers are posted.
         division: how ranks divide it.
         samples: (iterations, M) of each batch.
         jitter: (iterations, M) factors of its computing.
         slower: (M,) how many times as long each rank takes for what it begins now,
-            changed in place by faults; None if none ever does.
+            changed in place by faults.
     """
 
     def __init__(
         self,
-        posting: Posting,
+        clock: NetworkClock,
         division: StepDivision,
         samples: Ints64,
         jitter: Floats,
-        slower: list[float] | None = None,
+        slower: Floats,
     ) -> None:
-        super().__init__(posting)
+        super().__init__(clock)
         self._division = division
         self._slower = slower
         self._samples = samples
         self._jitter = jitter
         self._passes: dict[int, Floats] = {}  # when passes began, and their s
         self._meeting: simpy.Event  # at which all ranks begin what they do together
-        self._joint: StepPart
 
-    def _run_joint_part(self, number: int, factor: float) -> Steps:
-        """Run what all ranks do together in an iteration (from 0), with computing that
-        takes ``factor`` times as long.
+    def _slowest(self, number: int, members: Ints | slice = slice(None)) -> float:
+        """Return the largest factor of the computing of ``members``, ranks that begin
+        iteration ``number`` now: its jitter times that of the faults.
         """
-        self._joint = self._division.joint(self._samples[number])
-        yield from self._posting.run(self._joint.scaled_batch(factor))
-
-    def _slowest(self, jitter: Floats, members: Ints | None = None) -> float:
-        """Return the largest of the factors (n,) of ``members`` that begin now.
-
-        A factor is the ``jitter``, (n,), times that of the faults. ``members`` are
-        ranks; None for all.
-        """
-        if self._slower is None:
-            return float(jitter.max())
-        slower = np.array(self._slower)
-        return float((jitter * (slower if members is None else slower[members])).max())
+        return float((self._jitter[number, members] * self._slower[members]).max())
 
 
 class StepInGroups(DividedStep):
@@ -105,12 +94,12 @@ class StepInGroups(DividedStep):
 
         def begin(group: int, members: Ints, _: simpy.Event) -> None:
             """Post the passes of a group; their end lets its ranks go on."""
-            factor = self._slowest(self._jitter[number, members], members)
+            factor = self._slowest(number, members)
             part = self._division.local(group, self._samples[number, members])
             seconds = np.array([part.forward, part.backward, part.bubble])
             passes[:, members] = np.array([clock.env.now, *(factor * seconds)])[:, None]
             order = members[clock.network.order(iteration.taken[members])]
-            self._posting.post(
+            self._clock.post_and_call(
                 part.scaled_batch(factor),
                 lambda _: clock.count_down(iteration.computed[order]),
             )
@@ -125,8 +114,9 @@ class StepInGroups(DividedStep):
         times = iteration.times
         yield self._meeting
         times.computed_by_all = self._env.now
-        yield from self._run_joint_part(iteration.number, 1.0)
-        reduced = self._env.now - self._joint.update
+        joint = self._division.joint(self._samples[iteration.number])
+        yield from self._clock.post_and_wait(joint.scaled_batch(1.0))
+        reduced = self._env.now - joint.update
         times.reduced = max(reduced, times.computed_by_all)
         lay_out_next()
         iteration.clock.release(iteration.released, iteration.arrived)
@@ -135,12 +125,12 @@ class StepInGroups(DividedStep):
         """Note the ends of the passes of groups, and of the update."""
         times = iteration.times
         begun_at, forward, backward, bubble = self._passes.pop(iteration.number)
-        times.slowed = iteration.clock.network.ends(iteration.computed)
-        times.gathered = np.minimum(np.maximum(begun_at, times.loaded), times.slowed)
+        times.slowed = self._ends(iteration.computed)
+        times.gathered = np.clip(begun_at, times.loaded, times.slowed)
         times.forwarded = np.minimum(times.gathered + forward, times.slowed)
         times.computed = np.minimum(times.forwarded + backward, times.slowed)
         times.idle = np.minimum(times.computed + bubble, times.slowed)
-        times.updated = iteration.clock.network.ends(iteration.released)
+        times.updated = self._ends(iteration.released)
 
 
 class StepOfAll(DividedStep):
@@ -160,11 +150,12 @@ class StepOfAll(DividedStep):
         number = iteration.number
         yield self._meeting
         begun_at = self._env.now
-        factor = self._slowest(self._jitter[number])
-        yield from self._run_joint_part(number, factor)
-        joint = self._joint
-        seconds = factor * joint.forward, factor * joint.backward, joint.update
-        self._passes[number] = np.array([begun_at, *seconds])
+        factor = self._slowest(number)
+        joint = self._division.joint(self._samples[number])
+        yield from self._clock.post_and_wait(joint.scaled_batch(factor))
+        self._passes[number] = np.array(
+            [begun_at, factor * joint.forward, factor * joint.backward, joint.update]
+        )
         lay_out_next()
         iteration.clock.release(iteration.computed, iteration.taken)
 
@@ -172,8 +163,8 @@ class StepOfAll(DividedStep):
         """Note the ends of all parts of the step."""
         times = iteration.times
         begun_at, forward, backward, update = self._passes.pop(iteration.number)
-        times.updated = iteration.clock.network.ends(iteration.computed)
-        times.gathered = np.minimum(np.maximum(begun_at, times.loaded), times.updated)
+        times.updated = self._ends(iteration.computed)
+        times.gathered = np.clip(begun_at, times.loaded, times.updated)
         times.forwarded = times.gathered + forward
         times.slowed = times.computed = times.forwarded + backward
         times.reduced = times.updated - update
@@ -205,10 +196,10 @@ class Loaders:
         self._first_worker = 0  # the worker whose turn the first batch is
         self._next: Loaders | None = None
         self._begun: Ints32  # (M,) groups: a rank has begun to load
-        self._closed = (
-            0  # batches that all ranks have taken, whose groups are given back
-        )
-        self._parked: list[int] = []  # what is posted at the begin, and by each batch
+        # batches that all ranks have taken, whose groups are given back
+        self._closed = 0
+        # what is parked until a batch is taken, by its number
+        self._parked: defaultdict[int, list[int]] = defaultdict(list)
 
     @property
     def requested_batches(self) -> Ints64:
@@ -237,7 +228,7 @@ class Loaders:
         """
         self._begun = begun
         count = self._loader.prefetch - len(self.taken)
-        self._park(begun, [self._load_next() for _ in range(count)])
+        self._park(0, begun, [self._load_next() for _ in range(count)])
         if self.taken:
             self._clock.network.set_parents(begun, self.taken[0])
 
@@ -257,7 +248,7 @@ class Loaders:
         makers = [self._load_next()]
         if seconds is not None:
             makers.append(lambda: delays(seconds(), computed))
-        self._park(self.taken[batch], makers)
+        self._park(batch, self.taken[batch], makers)
 
     def _load_next(self) -> Callable[[], TransferBatch] | None:
         """Open the groups of the next batch, of this epoch or else of the next; return
@@ -273,109 +264,129 @@ class Loaders:
         return partial(self.chains.batch, batch, groups, queues)
 
     def _park(
-        self, groups: Ints32, makers: Sequence[Callable[[], TransferBatch] | None]
+        self,
+        batch: int,
+        groups: Ints32,
+        makers: Sequence[Callable[[], TransferBatch] | None],
     ) -> None:
-        """Have groups post what ``makers`` make, rank by rank."""
+        """Have groups post what ``makers`` make, rank by rank, until all ranks have
+        taken a ``batch``.
+        """
         chosen = [make for make in makers if make is not None]
-        index = NONE
         if chosen:
             index = self._clock.park(
-                groups,
-                lambda: join_items([make() for make in chosen], len(groups)),
+                groups, lambda: join_items([make() for make in chosen], len(groups))
             )
-        self._parked.append(index)
+            self._parked[batch].append(index)
 
     def close(self) -> None:
         """Give back what the first batch took that is not closed; all ranks have taken
         it.
         """
-        closed = self._parked[: 2 if self._closed == 0 else 1]
-        del self._parked[: len(closed)]
-        for index in closed:
-            if index != NONE:
-                self._clock.unpark(index)
+        for index in self._parked.pop(self._closed, ()):
+            self._clock.unpark(index)
         self._clock.network.close_groups(self.taken[self._closed])
         self._closed += 1
+
+
+@dataclass(frozen=True)
+class MachinePart:
+    """The part of a machine on which a job runs: all of it, or what a job has that
+    shares it with others.
+    """
+
+    resources: Resources
+    clock: NetworkClock  # of the machine
+    links: EpochLinkStatistics  # count what all jobs carried
+    # (M,) how many times as long each rank computes what it begins now, changed in place by
+    # faults
+    slower: Floats
+    recorder: Recorder | None = None
+
+
+def own_machine(
+    scenario: Scenario,
+    recorder: Recorder | None = None,
+    *,
+    struck: list[Row] | None = None,
+    begin: float = 0.0,
+) -> MachinePart:
+    """Return a machine of the run's own, with faults and background traffic on its
+    clock.
+
+    Args:
+        scenario: without sweep and jobs.
+        recorder: gives the clock; None for none.
+        struck: the faults are added to it when they begin
+            (`simshuffle.job.sim.faults.Row`).
+        begin: the time (s) at which the clock begins.
+
+    Raises:
+        ScenarioError: as `RunFaults`.
+        TopologyError: as `Resources`.
+    """
+    resources = Resources(
+        scenario.cluster,
+        scenario.world_size,
+        scenario.rng("placement"),
+        hosts_beside(scenario),
+        every_cable=needs_every_cable(scenario.faults),
+        writes=writes_to_pfs([scenario]),
+    )
+    network = resources.network(scenario.network, accounts=scenario.world_size)
+    env = simpy.Environment(begin)
+    clock = (
+        NetworkClock(env, network)
+        if recorder is None
+        else recorder.clock(env, network, resources)
+    )
+    slower = np.ones(resources.world_size)
+    if scenario.faults:
+        slower = ActiveFaults(scenario, resources, clock, struck).slower
+    peaks = None if scenario.background is None else Peaks(clock)
+    links = EpochLinkStatistics(resources, network, peaks, since=begin)
+    send(scenario, resources, clock)
+    return MachinePart(resources, clock, links, slower, recorder)
 
 
 class Simulation:
     """The parts of a simulation that all epochs of a run share.
 
-    Faults begin with it, unless it shares a machine.
-
     Attributes:
-        resources, clock: the resources of the run, and the clock of their network.
+        resources, clock, links, slower, recorder: those of ``part``.
         allreduces: the allreduces of gradients.
         division: how ranks divide a step; None if each goes through it by itself.
-        slower: (M,) how many times as long each rank computes what it begins now,
-            changed in place by faults; None without faults.
         checkpoints: None if there are none.
 
     Args:
         scenario: without sweep and jobs.
-        recorder: gives the clock of a machine of the run's own; None for none.
-        struck: the faults are added to it when they begin
-            (`simshuffle.job.sim.faults.Row`).
-        begin: the time (s) at which the clock begins.
-        on: the part of a machine that several jobs share, and the clock of that
-            machine.
-        slower: with ``on``, the attribute of that name; else faults of the scenario
-            replace it.
+        part: the machine of the run, or the part of it that the job has.
 
     Raises:
-        ScenarioError: as `RunFaults`; or training is divided by layers, and the model
-            does not list them.
-        TopologyError: as `Resources`.
+        ScenarioError: training is divided by layers, and the model does not list them.
     """
 
-    def __init__(
-        self,
-        scenario: Scenario,
-        recorder: Recorder | None,
-        *,
-        struck: list[Row] | None = None,
-        begin: float = 0.0,
-        on: tuple[Resources, NetworkClock] | None = None,
-        slower: list[float] | None = None,
-    ) -> None:
+    def __init__(self, scenario: Scenario, part: MachinePart) -> None:
         self.scenario = scenario
-        self.recorder = recorder
+        self.resources = part.resources
+        self.clock = part.clock
+        self.links = part.links
+        self.slower = part.slower
+        self.recorder = part.recorder
         workload = scenario.workload
-        cluster = scenario.cluster
-        rng = scenario.rng
-        self.resources, self.clock = on or self._machine(scenario, recorder, begin)
-        allreduce = workload.allreduce_on(cluster)
-        self.allreduces = Allreduces(allreduce, self.resources, rng("host_order"))
+        self.allreduces = Allreduces(
+            workload.allreduce_on(scenario.cluster),
+            self.resources,
+            scenario.rng("host_order"),
+        )
         by_data = workload.parallelism.is_data_parallel
         self.division = None if by_data else StepDivision(scenario, self.resources)
-        self.slower = slower
-        if scenario.faults and on is None:
-            run_faults = RunFaults(scenario, self.resources)
-            rows = [] if struck is None else struck
-            self.slower = ActiveFaults(
-                run_faults, self.resources, self.clock, rows
-            ).slower
         self._queues: dict[str, Ints32] = {}  # of loaders, by the stream of their reads
-        self.checkpoints: Checkpoints | None = None
-        if workload.checkpoint is not None:
-            self.checkpoints = Checkpoints(scenario, self.resources, self.clock)
-
-    @staticmethod
-    def _machine(
-        scenario: Scenario, recorder: Recorder | None, begin: float
-    ) -> tuple[Resources, NetworkClock]:
-        """Return the resources and the clock of a machine of the run's own."""
-        rng = scenario.rng("placement")
-        ranks = scenario.world_size
-        cables = needs_every_cable(scenario.faults)
-        writes = writes_to_pfs([scenario])
-        arguments = scenario.cluster, ranks, rng, hosts_beside(scenario)
-        resources = Resources(*arguments, every_cable=cables, writes=writes)
-        network = resources.network(scenario.network, accounts=ranks)
-        env = simpy.Environment(begin)
-        if recorder is not None:
-            return resources, recorder.clock(env, network, resources)
-        return resources, NetworkClock(env, network)
+        self.checkpoints = (
+            None
+            if workload.checkpoint is None
+            else Checkpoints(scenario, self.resources, self.clock)
+        )
 
     def compute_jitter(self, stream: str, epoch: int, reads: Reads) -> Floats:
         """Draw (iterations, M) factors of computing from the random stream ``stream``.
@@ -414,10 +425,10 @@ class Simulation:
         )
         # in a later epoch all transfers in them have ended
         if stream not in self._queues:
-            shape = workload.loader.workers, scenario.world_size
-            queues = np.arange(shape[0] * shape[1], dtype=np.int32).reshape(shape)
-            queues += self.clock.network.open_queues(queues.size)
-            self._queues[stream] = queues
+            count = workload.loader.workers * scenario.world_size
+            first = self.clock.network.open_queues(count)
+            queues = np.arange(first, first + count, dtype=np.int32)
+            self._queues[stream] = queues.reshape(-1, scenario.world_size)
         return Loaders(workload.loader, self.clock, chains, self._queues[stream])
 
     def gradient_sum(self, samples: Ints64, jitter: Floats) -> GradientSum:
@@ -429,10 +440,10 @@ class Simulation:
             samples: (iterations, M) of each batch.
             jitter: (iterations, M) factors of its computing.
         """
-        posting = Posting(self.clock, self.allreduces)
+        clock = self.clock
         if self.division is not None:
             kind = StepOfAll if self.division.is_joint else StepInGroups
-            return kind(posting, self.division, samples, jitter, self.slower)
+            return kind(clock, self.division, samples, jitter, self.slower)
         times = self.scenario.step_times
         workload = self.scenario.workload
         model = workload.model
@@ -441,5 +452,7 @@ class Simulation:
         backward = times.backward_of(samples) * jitter
         passes = GradientPasses(forward, backward, times.update, self.slower)
         if isinstance(overlap, NoOverlap):
-            return SumAfterBackward(posting, passes, model.gradient_size)
-        return SumDuringBackward(posting, passes, model.gradient_arrival, overlap)
+            return SumAfterBackward(clock, self.allreduces, passes, model.gradient_size)
+        return SumDuringBackward(
+            clock, self.allreduces, passes, model.gradient_arrival, overlap
+        )
