@@ -17,7 +17,7 @@ from simshuffle.fabric.network.packet_run import run
 from simshuffle.job.plan.effort import expected_packets
 from simshuffle.job.plan.resources import Resources
 from simshuffle.job.sim import simulate as runs
-from simshuffle.job.sim.machine import EpochLinkStatistics
+from simshuffle.job.sim.links import EpochLinkStatistics
 from simshuffle.job.sim.simpy_network import SimpyNetwork
 from simshuffle.job.sim.simulate import simulate
 from tests.small import small
