@@ -157,8 +157,8 @@ CLOCK = np.dtype(
 
 # --------------------------------------------------------------------------------- links and levels
 
-# Rows of `load`: what flows with a bottleneck elsewhere take of a link; its capacity; the highest
-# load so far.
+# Columns of `load`: what flows with a bottleneck elsewhere take of a link; its capacity; the
+# highest load so far. A fourth one is not used: with it no row lies in two cache lines.
 OTHER, CAPACITY, PEAK = 0, 1, 2
 
 # Two levels closer than this (relative) count as equal. It bounds the relative error of a rate.

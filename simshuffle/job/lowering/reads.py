@@ -12,8 +12,8 @@ import numpy as np
 
 from simshuffle.fabric.network.batch import (
     NONE,
-    RECORD,
     TASK,
+    TASK_BYTES,
     TransferBatch,
     chain_edges,
     tasks,
@@ -303,7 +303,7 @@ class ReadChains:
         Raises:
             AttributeError: `end` was called.
         """
-        records = self._records.view(RECORD).copy().view(TASK)
+        records = self._records.view(TASK_BYTES).copy().view(TASK)
         columns = records.view(np.float64).reshape(*records.shape, -1)
         columns[..., : len(FILLED)] = self.filled[:, iteration]
         records["group"][:, [self._last_read, -1]] = groups[:, None]

@@ -285,9 +285,11 @@ class ActiveFaults:
             detour = self._detours.route(src, dst)
             if detour is None:
                 continue
-            after = routes[row, end + 1 :]
+            last_links = routes[row, end + 1 :]
             around = resources.to_run_links(np.array(detour))
-            new_route = np.concatenate([routes[row, :begin], around, after[after >= 0]])
+            new_route = np.concatenate(
+                [routes[row, :begin], around, last_links[last_links >= 0]]
+            )
             if len(new_route) <= width:
                 detours[row] = -1
                 detours[row, : len(new_route)] = new_route

@@ -120,8 +120,10 @@ class _Machine:
         )
         # all jobs count together, whichever has done an iteration
         report = reporter(progress, 0, total)
-        done = count(1)
-        self._report_iteration: Callable[[int], None] = lambda _: report(next(done))
+        iterations_done = count(1)
+        self._report_iteration: Callable[[int], None] = lambda _: report(
+            next(iterations_done)
+        )
         # epochs that are over, and the event that says so
         self._ended_epochs: deque[JobEpoch] = deque()
         self._epoch_ended = env.event()

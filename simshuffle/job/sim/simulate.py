@@ -144,9 +144,9 @@ def _candidate_windows(
     if served is None:
         return [window]
     lengths = simulated_seconds.seconds.sum(axis=1)
-    held = served.hold_at_least(window, lengths, all_iterations)
+    long_enough = served.hold_at_least(window, lengths, all_iterations)
     of_server = served.window(lengths, all_iterations, loader, tolerance)
-    return [held] if of_server is None else [held, of_server]
+    return [long_enough] if of_server is None else [long_enough, of_server]
 
 
 def _reason(window: SteadyWindow, tolerance: float) -> str:

@@ -291,8 +291,8 @@ class Loaders:
 
 @dataclass(frozen=True)
 class MachinePart:
-    """The part of a machine on which a job runs: all of it, or what a job has that
-    shares it with others.
+    """What a job uses of a machine: its hosts and links, the clock, and how much slower
+    each rank computes. Jobs that share a machine share its clock.
     """
 
     resources: Resources
